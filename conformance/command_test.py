@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The program runs on the CPU and on a pure Python backend, and survives crashes and hangs."""
+"""Runs the command line on the CPU and on a pure Python backend, with planted crashes and hangs."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def run(folder: Path, *arguments: str, device: str = "cpu") -> tuple[int, dict[s
     return status, {str(v.case): v for v in report.verdicts.values()}
 
 
-# Modes of a vendor: an entry that agrees, one that never does, and one that ends the process.
+# Modes that a vendor adds: one entry agrees with the CPU, one never does, one aborts the process.
 MODES = """
 import itertools, os, torch
 from torch_device_conformance.comparison.comparison import Entry, Run
@@ -92,7 +92,7 @@ expires = "never"
 
 
 def only(*cases: str) -> list[str]:
-    """The flags that select cases."""
+    """Returns the flags that select the cases."""
     return [flag for case in cases for flag in ("--only", case)]
 
 
@@ -140,7 +140,7 @@ def test_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     run(tmp_path, *cases)
     journal = tmp_path / "verdicts.jsonl"
     lines = journal.read_text().splitlines()
-    kept = lines[1].replace('"native"', '"composite"')  # kept if the case is not run again
+    kept = lines[1].replace('"native"', '"composite"')  # proves that the case is not run again
     journal.write_text(f"{lines[0]}\n{kept}\n")
     _, found = run(tmp_path, *cases, "--resume")
     assert sorted(v.verdict for v in found.values()) == ["composite", NATIVE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The sweep detects planted mistakes in results, metadata, gradients and random numbers."""
+"""Checks that the comparison finds planted mistakes in results, gradients and random numbers."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def missing(x: Tensor) -> Tensor:
 
 
 def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
-    """An entry of a test's own database."""
+    """Returns an operator entry for `function`, which is in none of torch's databases."""
     return OpInfo(
         "planted",
         op=function,
@@ -49,19 +49,19 @@ def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
 
 
 def evaluate(op: OpInfo, kind: type[Operator] = Operator) -> Evidence:
-    """The outcome of the entry on the device."""
+    """Compares an operator entry on the device with the CPU."""
     return evaluate_entry(kind(op))
 
 
 def evaluate_entry(entry: Entry) -> Evidence:
-    """The outcome of the entry on the device."""
+    """Compares an entry on the device with the CPU."""
     return judge(entry, torch.float32, OPENREG)
 
 
 def on_device(
     wrong: Callable[[Tensor], Any], right: Callable[[Tensor], Any]
 ) -> Callable[[Tensor], Any]:
-    """A function that behaves differently on the device than on the CPU."""
+    """Returns a function that calls `right` for CPU tensors and `wrong` for others."""
     return lambda x: right(x) if x.device.type == "cpu" else wrong(x)
 
 
@@ -130,7 +130,7 @@ class Layer(nn.Module):
 
 
 def layer(mistake: str) -> Module:
-    """An entry of a test's own module database."""
+    """Returns a module entry for a Layer with the planted mistake."""
 
     def inputs(_: ModuleInfo, requires_grad: bool, **kwargs: Any) -> list[ModuleInput]:
         x = torch.randn(2, 3, requires_grad=requires_grad)
@@ -206,7 +206,7 @@ def test_planted_mistake_of_an_optimizer_is_found(way: str, mistake: str, messag
 
 def test_draws_that_are_equal_by_chance_are_random() -> None:
     def draw(x: Tensor) -> Tensor:
-        # The CPU draws the same for the first two seeds, which may happen by chance.
+        # The CPU draws equal values for the first two seeds, as could be the case by chance.
         chance = x.device.type == "cpu" and torch.initial_seed() < 2
         return torch.zeros_like(x) if chance else torch.rand_like(x).round()
 
@@ -266,13 +266,13 @@ def test_copy_keeps_strides_offsets_and_sharing() -> None:
     assert torch.equal(view.cpu(), sample.input)
     row.fill_(-1)  # shares memory with a column of view
     assert torch.equal(view[:, 1].cpu(), torch.full((3,), -1.0))
-    assert whole.min() == 0  # the sample does not change
+    assert whole.min() == 0  # writing to the copy does not change the sample
     assert copy.args[2] == OPENREG
     assert copy.kwargs == {"device": "openreg", "mode": "mean"}
 
 
 def asks(test: str, dtype: torch.dtype, rtol: float, atol: float) -> Any:
-    """A decorator that sets the tolerance of an entry in a test."""
+    """Returns a test decorator as in torch's databases, which sets the tolerance for a test."""
     override = toleranceOverride({dtype: tol(atol, rtol)})
     return DecorateInfo(override, test)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The HTML page of a report works in a browser: it renders, filters, and shows evidence."""
+"""Checks in a browser that the HTML page of a report renders, filters, and shows evidence."""
 
 import datetime
 import json
@@ -39,7 +39,7 @@ WAIVERS = Waivers(
     (Waiver(("op/eager/float32/sub",), (WRONG,), "planted", datetime.date.max),), strict=True
 )
 
-# Operates the page, and stores what it displays in the document, for --dump-dom to print.
+# Operates the page and stores what it displays in the document, which --dump-dom prints.
 ACTIONS = """
 <script>
 const seen = {};
@@ -67,8 +67,8 @@ document.body.append(Object.assign(document.createElement("pre"),
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The content of the page after each step of ACTIONS."""
-    assert CHROMIUM, "no chromium: apt-get install chromium"
+    """Runs ACTIONS in Chromium and returns what the page displayed after each step."""
+    assert CHROMIUM, "chromium is not installed; run apt-get install chromium"
     heading = {
         "device": "npu",
         "tier": "quick",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports contain all verdicts in every format; differences and waivers follow their rules."""
+"""Checks the report in every format, the comparison of two reports, and the rules of waivers."""
 
 import datetime
 import json
@@ -49,7 +49,7 @@ TODAY = datetime.date(2026, 5, 1)
 
 
 def report(*verdicts: Verdict, **heading: object) -> Report:
-    """A report about a device named npu."""
+    """Returns a report about a device named npu; `heading` replaces fields of its heading."""
     description = {
         "provenance": {"torch": {"version": "2.13.0"}, "backend": {"module": "torch.npu"}},
         "dispatch": {"aten::add.Tensor": NATIVE, "aten::erf": MISSING},

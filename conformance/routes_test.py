@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The kit detects operators that the CPU computes, by whichever route they get there."""
+"""Checks that the kit detects every operator that runs on the CPU instead of the device."""
 
 from collections.abc import Iterator
 

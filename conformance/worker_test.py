@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A worker answers, raises, dies and hangs; its parent detects each."""
+"""Checks that a parent gets a worker's answers, and detects its exceptions, crashes and hangs."""
 
 import ctypes
 import os

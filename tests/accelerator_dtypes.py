@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dtypes that accelerators support and the CPU does not, by torch's operator database (OpInfo).
+"""Dtypes that accelerators support but the CPU does not, by torch's operator database (OpInfo).
 
     ./bazelw run //tests:accelerator_dtypes
 
@@ -16,17 +16,17 @@ ORDER = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat1
 
 
 def name_of(op: OpInfo) -> str:
-    """The operator with its variant, as named by the sweep."""
+    """Returns the name of the operator with its variant, as in the sweep."""
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
 def short(dtype: torch.dtype) -> str:
-    """The dtype's name without `torch.`."""
+    """Returns the dtype's name without `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
 def differences() -> dict[str, frozenset[str]]:
-    """For each operator, the dtypes that it supports on CUDA and not on the CPU, if any."""
+    """Returns, for each operator with such dtypes, those that it supports on CUDA only."""
     found = {
         name_of(op): frozenset(map(short, op.supported_dtypes("cuda") - op.supported_dtypes("cpu")))
         for op in op_db
@@ -35,7 +35,7 @@ def differences() -> dict[str, frozenset[str]]:
 
 
 def main() -> None:
-    """Prints a row for each set of dtypes."""
+    """Prints a row of the table for each set of dtypes."""
     rows = defaultdict(list)
     for name, dtypes in differences().items():
         ranked = sorted(dtypes, key=lambda d: (ORDER.index(d) if d in ORDER else len(ORDER), d))

@@ -136,7 +136,7 @@ def test_dropout() -> None:
 
 
 def test_fused_dropout() -> None:
-    """The older operator: the probability is that of keeping an element; the mask has bytes."""
+    """Tests the older operator, whose argument is the probability to keep an element."""
     torch.manual_seed(0)
     x = torch.ones(50, 80, device="openreg", requires_grad=True)
     y, mask = torch._fused_dropout(x, 0.75)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Autocast on the device in programs; autocast_policy_test.py tests each operator."""
+"""Autocast regions on the device, as programs use them. autocast_policy_test.py tests operators."""
 
 import sys
 import threading
@@ -138,7 +138,7 @@ def test_custom_functions() -> None:
 
 
 class CountCasts(TorchDispatchMode):
-    """Counts casts while it is active."""
+    """A mode that counts casts while it is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -299,7 +299,7 @@ def test_region_is_of_its_thread() -> None:
 
 
 class Product(torch.autograd.Function):
-    """Records the region and thread in which its backward ran, and the dtype of a product there."""
+    """A function that records the region, the thread and a product's dtype in its backward."""
 
     seen: tuple[bool, int, torch.dtype]
 
@@ -332,7 +332,7 @@ def test_checkpoint_computes_again_in_the_region(use_reentrant: bool) -> None:
     seen: list[tuple[bool, torch.dtype]] = []
 
     def block(x: Tensor) -> Tensor:
-        # torch stops the second run as soon as it has all saved tensors.
+        # Recorded first, because torch stops the second run once it has all saved tensors.
         seen.append((torch.is_autocast_enabled(DEVICE), torch.get_autocast_dtype(DEVICE)))
         return torch.mm(x, weight)
 
@@ -386,7 +386,7 @@ def test_graph_of_a_whole_step() -> None:
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         step()
-    # Nothing ran during the capture.
+    # The capture must not run the step.
     torch.testing.assert_close(weight.detach(), torch.full_like(weight, 0.5))
     graph.replay()
     torch.testing.assert_close(weight.detach(), torch.zeros_like(weight))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The call raises errors that follow from its arguments, with torch's text, on busy streams too."""
+"""Errors that follow from the arguments are raised by the call, with torch's text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +10,8 @@ from torch import Tensor
 
 DEVICE = torch.device("openreg", 0)
 
-# Long enough that no kernel of the call runs before the call returns.
-BUSY = 30_000_000  # nanoseconds, much longer than a launch
+# Nanoseconds for which the stream is busy: no kernel of a call can run before the call returns.
+BUSY = 30_000_000
 
 
 def ones(*sizes: int, **options: Any) -> Tensor:
@@ -19,13 +19,13 @@ def ones(*sizes: int, **options: Any) -> Tensor:
 
 
 def call(function: Callable[[torch.device], object], device: torch.device) -> str:
-    """The type and the text of the error that a call itself raises."""
+    """Makes a call on a busy stream and returns the type and the text of the error it raises."""
     if device == DEVICE:
         torch.openreg._sleep(BUSY)
     try:
         function(device)
     except Exception as error:
-        torch.accelerator.synchronize(DEVICE)  # no error is pending
+        torch.accelerator.synchronize(DEVICE)  # raises if an error is pending
         return f"{type(error).__name__}: {error}"
     raise AssertionError("the call did not raise an error")
 
@@ -42,7 +42,7 @@ def conv2d(x: Tensor, **options: Any) -> Tensor:
     return torch.nn.functional.conv2d(x, torch.ones(1, 1, 2, 2, device=x.device), **options)
 
 
-# A call that the CPU rejects, and one with the same sizes and dtypes that it accepts.
+# For each name: a call that the CPU rejects, and one with equal sizes and dtypes that it accepts.
 SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
     "uniform_": (lambda d: empty(d).uniform_(1, 0), lambda d: empty(d).uniform_(0, 1)),
     "normal_": (lambda d: empty(d).normal_(0, -1), lambda d: empty(d).normal_(0, 1)),
@@ -85,7 +85,7 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
             torch.ones(3, device=d, dtype=torch.bool), torch.tensor(3.0)
         ),
     ),
-    # Out of the range of float.
+    # In the first call of each pair, a scalar is out of the range of float.
     "alpha": (
         lambda d: torch.add(three(d), three(d), alpha=1e39),
         lambda d: torch.add(three(d), three(d), alpha=1e38),
@@ -143,7 +143,7 @@ def test_a_scalar_out_of_range_is_refused_by_the_call(name: str) -> None:
     expected = call(refused, torch.device("cpu"))
     assert call(refused, DEVICE) == expected
     for _ in range(2):
-        accepted(DEVICE)  # what was cached for it must not hide the error
+        accepted(DEVICE)  # the metadata cached for this call must not hide the error
     assert call(refused, DEVICE) == expected
 
 
@@ -191,7 +191,10 @@ def attend(
     mask_type: int | None = None,
     wrong: int | None = None,
 ) -> object:
-    """Self-attention over 2 rows of 3 tokens of 4 features in 2 heads."""
+    """Calls self-attention for 2 rows of 3 tokens with 4 features in 2 heads.
+
+    The weight number `wrong`, if given, has a wrong size.
+    """
     sizes = [(12, 4), (12,), (4, 4), (4,)]
     weight, bias, out_weight, out_bias = (
         torch.ones((5, *own[1:]) if i == wrong else own, device=device)
@@ -222,7 +225,7 @@ def convolve_backward(device: torch.device, *sizes: int) -> object:
     )  # fmt: skip
 
 
-# Each is first called with valid sizes.
+# For each name: a call with wrong sizes, and a call with valid ones, which is made first.
 SIZES: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
     "addmm": (
         lambda d: torch.addmm(torch.ones(3, device=d), full(d), full(d)),
@@ -293,7 +296,7 @@ def negative(device: torch.device) -> Tensor:
     return -torch.eye(4, device=device)
 
 
-# Operators that report invalid data, as on CUDA.
+# Calls of operators that wait for their kernel and report invalid data at the call, as on CUDA.
 DATA: dict[str, Callable[[torch.device], object]] = {
     "svd": lambda d: torch.linalg.svd(nan(d)),
     "svdvals": lambda d: torch.linalg.svdvals(nan(d)),
@@ -448,7 +451,7 @@ def test_errors_of_the_call_do_not_mention_later_kernels() -> None:
 
 
 def test_an_earlier_kernels_error_is_not_taken_for_the_calls() -> None:
-    """The next call that waits raises it, with the text for errors of earlier kernels."""
+    """The next call that waits raises the error, and says that it is of an earlier kernel."""
     table = ones(4, 2)
     torch.nn.functional.embedding(torch.tensor([1], device=DEVICE), table)
     torch.accelerator.synchronize(DEVICE)
@@ -511,7 +514,8 @@ def test_an_out_with_an_offset_is_given_enough_memory() -> None:
 
 
 def test_a_large_integer_is_rounded_once() -> None:
-    # 2^53 + 2^29 + 1 is above the midpoint of two floats; rounded to double it is the midpoint.
+    # 2^53 + 2^29 + 1 is above the midpoint of two floats. Rounded to double first, it would be the
+    # midpoint, and then be rounded down.
     scalar = 2**53 + 2**29 + 1
     for dtype in (torch.float32, torch.float64):
         x = torch.tensor([1.0, 3.0], dtype=dtype)

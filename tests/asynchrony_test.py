@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The host runs ahead of the device; what it does meanwhile must not change queued work.
+"""The host runs ahead of the device, and its later actions must not change queued work.
 
 Each test makes the stream busy first, and checks that it is still busy when the host continues.
 """
@@ -17,7 +17,7 @@ LATE = 100_000_000  # ns
 
 @contextmanager
 def behind() -> Iterator[None]:
-    """A block that must end while the stream is still busy with earlier work."""
+    """Makes the stream busy, and checks that it still is when the body of the `with` ends."""
     torch.openreg.synchronize()
     torch.openreg._sleep(LATE)
     yield
@@ -62,7 +62,7 @@ LAUNCHES: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_launches_do_not_wait(name: str) -> None:
     x = ones(4, 4)
-    LAUNCHES[name](x)  # only a first call waits, to check dtypes
+    LAUNCHES[name](x)  # the first call waits, to check whether the kernel supports the dtypes
     with behind():
         LAUNCHES[name](x)
     torch.openreg.synchronize()
@@ -239,7 +239,7 @@ def test_host_memory_of_numpy_may_change_after_the_call() -> None:
 
 
 def test_backward_on_another_stream() -> None:
-    """Gradients are computed on the streams of the forward pass, and the caller's stream waits."""
+    """Gradients run on the streams of the forward pass, and the caller's stream waits for them."""
     side = torch.Stream(DEVICE)
     x = ones(1000).requires_grad_()
     side.wait_stream(torch.accelerator.current_stream())
@@ -278,7 +278,8 @@ def test_an_error_of_a_kernel_is_thrown_once_at_the_next_synchronization() -> No
     assert after.tolist() == [4.0] * 3
 
 
-# Kernels of this size use a team of threads, and the sums depend on the number of threads.
+# Reductions that use a team of threads for tensors of the size below. Their last bits depend on the
+# number of threads, which must therefore not depend on the host.
 SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda x, y: (x * y).sum(),
     "dot": torch.dot,
@@ -298,7 +299,7 @@ def test_sums_do_not_depend_on_whether_the_host_waits(name: str) -> None:
         awake.append(SUMS[name](x, y))
         while not torch.openreg.current_stream().query():
             pass
-    torch.openreg._sleep(LATE)  # so that all are queued when the host starts to wait
+    torch.openreg._sleep(LATE)  # all launches must be queued when the host starts to wait
     asleep = [SUMS[name](x, y) for x, y in pairs]
     torch.openreg.synchronize()
     assert torch.equal(torch.stack(asleep), torch.stack(awake))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention: which implementation is selected, and that all agree with the CPU."""
+"""Attention: torch selects the expected implementation, and each agrees with the CPU."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ LAYOUTS = ["heads first", "tokens first", "sliced", "expanded"]
 
 
 def _heads(sizes: tuple[int, int, int, int], dtype: torch.dtype, layout: str) -> Tensor:
-    """A tensor of shape (batch, heads, tokens, width)."""
+    """Returns a random tensor of shape (batch, heads, tokens, width) in a layout of LAYOUTS."""
     batch, heads, tokens, width = sizes
     if layout == "tokens first":
         tensor = torch.randn(batch, tokens, heads, width).to(dtype).transpose(1, 2)
@@ -119,13 +119,13 @@ def test_training_selects_the_fused_kernel() -> None:
 
 
 def test_the_fused_kernel_is_the_cpus() -> None:
-    """The results are bitwise equal, including the statistics for the gradient."""
+    """The device calls the CPU's kernel, hence results and statistics are the same."""
     tensors = [torch.randn(2, 4, 40, 16) for _ in range(3)]
     mask = torch.randn(40, 40)
     out, logsumexp = aten._scaled_dot_product_flash_attention_for_cpu(*tensors, attn_mask=mask)
     ours = [to_device(t) for t in tensors]
     result = aten._scaled_dot_product_fused_attention_overrideable(*ours, to_device(mask))
-    # For a device, torch traces contiguous sums.
+    # For a device, torch's fake tensors have a contiguous logsumexp; the CPU's is not.
     assert_same([result[0], result[1]], [out, logsumexp.contiguous()])
     assert torch.equal(result[0].cpu(), out)
 

@@ -12,14 +12,14 @@ WHEEL = wheel("autoload")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the wheel of the autoload package and without the backend."""
+    """Creates an environment with the wheel of the autoload package but without the backend."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment
 
 
 def output(environment: Environment, code: str, *options: str, **variables: str) -> str:
-    """The output of ``code``, after `import torch` has warned once that the backend is missing."""
+    """Runs ``code`` and returns its output; `import torch` must warn once about the backend."""
     done = environment.run(code, *options, **variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("device openreg is not available") == 1
@@ -98,7 +98,7 @@ def test_device_raises_the_cause(environment: Environment) -> None:
 
 
 def test_torch_ignores_the_placeholder_of_the_device(environment: Environment) -> None:
-    # Programs that enumerate torch's names or its devices.
+    # The program does what others do that enumerate torch's names or its devices.
     code = """
         import copy, doctest, inspect, io, pickle, pydoc, sys
         import torch

@@ -52,7 +52,7 @@ def test_first_import_is_not_circular(first: str, environment: dict[str, str]) -
 @pytest.mark.parametrize("environment", [{}, OFF], ids=["on", "off"])
 @pytest.mark.parametrize("stage", ["torch", "torch.nn", "torch._meta_registrations"])
 def test_two_threads_import_at_once(stage: str, environment: dict[str, str]) -> None:
-    # Each thread can use the device after its import, whichever of them waits.
+    # Each thread can use the device after its import, whichever thread waits for the other.
     code = f"""
         import sys, threading, time
         sys.setswitchinterval(1e-5)
@@ -102,7 +102,7 @@ def test_reload_of_all_there_is() -> None:
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_child_processes(method: str, tmp_path: Path) -> None:
-    # A child process imports its functions from a file.
+    # A child process must import the function that it runs, hence the function is in a file.
     (tmp_path / "work.py").write_text(
         "import torch\n"
         "def work(queue):\n"
@@ -127,7 +127,7 @@ def test_child_processes(method: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken_backend(tmp_path: Path) -> str:
-    """A PYTHONPATH that starts with a broken torch_openreg."""
+    """Creates a broken torch_openreg and returns a PYTHONPATH that starts with it."""
     package = tmp_path / "torch_openreg"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('_C.so: undefined symbol: at_empty')\n")
@@ -162,7 +162,7 @@ def test_import_of_a_broken_backend_tells_why(
 
 
 def test_another_torch(tmp_path: Path) -> None:
-    """Simulates another release of torch, as far as a backend can check before loading anything."""
+    """Simulates another release of torch by its version, which is checked before libraries load."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.abc, importlib.machinery, sys\n"
         "class Older(importlib.abc.MetaPathFinder):\n"
@@ -195,7 +195,7 @@ def test_another_torch(tmp_path: Path) -> None:
 
 
 def test_another_backend_came_first(tmp_path: Path) -> None:
-    # Entry points are called in the order of sys.path.
+    # torch_npu comes first, because entry points are called in the order of sys.path.
     (tmp_path / "torch_npu.py").write_text(
         "def load():\n"
         "    import sys, types, torch\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""For each way that an installed backend can be broken, `import torch` works and warns once."""
+"""Checks that `import torch` works and warns once, whatever is broken in the installed backend."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from tests.environment import Environment, wheel
 
 WHEEL = wheel("python")
 
-# What a program observes afterwards. Exit status 0: torch works, and every access to the device
+# A program that imports torch. Its exit status is 0 if torch works and every access to the device
 # raises an error with the same cause.
 PROGRAM = """
 import torch
@@ -54,7 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture
 def environment(installed: Environment, tmp_path: Path) -> Iterator[Environment]:
-    """An environment that the test may modify."""
+    """Yields an environment whose package the test may modify; restores the package afterwards."""
     package = installed.site / "torch_openreg"
     shutil.copytree(package, tmp_path / "intact", symlinks=True)
     yield installed
@@ -63,8 +63,7 @@ def environment(installed: Environment, tmp_path: Path) -> Iterator[Environment]
 
 
 def warning(environment: Environment) -> str:
-    """Returns the only warning of `import torch`, after checking the other guarantees of
-    PROGRAM."""
+    """Runs PROGRAM, which must succeed, and returns the only warning of `import torch`."""
     done = environment.run(PROGRAM)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "device openreg is not available" in line]
@@ -87,7 +86,7 @@ def library(path: Path, body: str) -> None:
 
 
 def test_intact_files_are_imported_without_a_trial(environment: Environment) -> None:
-    # A trial process could not be started.
+    # With this sys.executable, a trial process could not be started.
     done = environment.run(
         """
         import subprocess, sys
@@ -157,7 +156,7 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
 
 
 def test_unreadable_file(environment: Environment) -> None:
-    # A folder, because the superuser can read any file.
+    # Replace the file by a folder, because the superuser can read any file.
     path = environment.site / "torch_openreg/openreg/streams.py"
     path.unlink()
     path.mkdir()
@@ -196,7 +195,7 @@ def test_interrupt_passes(environment: Environment) -> None:
 
 
 def test_package_that_was_not_installed(environment: Environment, tmp_path: Path) -> None:
-    # It precedes the one that pip installed.
+    # The folder precedes the package that pip installed in sys.path.
     package = tmp_path / "elsewhere" / "torch_openreg"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import os; os.kill(os.getpid(), 11)\n")

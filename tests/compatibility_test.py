@@ -13,7 +13,10 @@ OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 def refusal(change: str, **environment: str) -> str:
-    """The error of `import torch_openreg` in a modified process. torch must still work."""
+    """Returns the error of `import torch_openreg` in a process that first executes `change`.
+
+    The last printed word says whether a library was loaded. torch must work in any case.
+    """
     code = f"""
 import sys, torch
 {change}
@@ -120,7 +123,8 @@ MINOR, MAJOR = 100, 10000
     ],
 )
 def test_version_of_the_driver(version: int, accepted: bool, tmp_path: Path) -> None:
-    # A library is compatible with callers of the same major and the same or an older minor version.
+    # A library is compatible with callers that were built for the same major version and for the
+    # same or an older minor version.
     source = tmp_path / "driver.c"
     source.write_text(f"int orGetVersion(int* version) {{ *version = {version}; return 0; }}\n")
     library = tmp_path / "driver.so"

@@ -21,7 +21,7 @@ from torch_openreg_compile.options import REWRITES
 
 DEVICE = "openreg"
 
-# Compared with float64, in addition to the program's own loss of precision in its dtype.
+# Tolerances of a comparison with float64, in addition to the loss of precision of eager mode.
 TOLERANCES = {
     torch.float64: 1e-9,
     torch.float32: 5e-5,
@@ -46,7 +46,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collects the log messages about graphs, one line per change made by a pass."""
+    """Collects the log messages about graphs, of which passes write one for each change."""
     handler = _Lines()
     level = log.level
     log.addHandler(handler)
@@ -59,7 +59,7 @@ def logged() -> Iterator[list[str]]:
 
 
 def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
-    """Compiles with all passes or those named in options."""
+    """Compiles a function with all passes, or with those named in `options`."""
     chosen = {"then": "eager", **options}
     compiled: Callable[..., Tensor] = torch.compile(
         function, backend="openreg", options=chosen, fullgraph=True
@@ -68,8 +68,7 @@ def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..
 
 
 def outcome(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The result's dtype, then the result and the gradients of all inputs, as float64 on the
-    CPU."""
+    """Returns the result and the gradients of all inputs, as float64 on the CPU."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     result = function(*leaves)
     draw = torch.Generator().manual_seed(1)
@@ -86,7 +85,7 @@ _SIZES = st.tuples(*(st.integers(1, 5) for _ in range(3)), st.integers(2, 6))
 
 
 def _strided(x: Tensor, layout: str) -> Tensor:
-    """The same values with other strides."""
+    """Returns the values of `x` with the strides of a layout."""
     if layout == "transposed":
         return x.transpose(0, 1).contiguous().transpose(0, 1)
     if layout == "gaps":
@@ -139,7 +138,7 @@ _NUMBERS = st.sampled_from([1, 1.0, 2, -2, 3, 4.0, 0.5, 0.1, 257])
 def test_simplifications_keep_every_bit(
     numbers: Sequence[float], sizes: Sequence[int], dtype: torch.dtype, seed: int
 ) -> None:
-    """The result and the gradient are bitwise equal; chains in backward are folded too."""
+    """Compares result and gradient bitwise. Chains of operations in backward are folded, too."""
     torch._dynamo.reset()
 
     def function(x: Tensor) -> Tensor:
@@ -245,7 +244,7 @@ def test_a_block_trains_as_before(device: str, checkpointed: bool) -> None:
 
 
 def test_dynamic_shapes() -> None:
-    """Rewrites of a normalization need known sizes; the sizes of others may change."""
+    """A rewritten normalization needs the size that it normalizes; other sizes may change."""
     function = spellings.SPELLINGS["layer_norm"]["variance"]
     compiled = compile_with(function)
     inputs = [torch.randn(5, device=DEVICE) for _ in range(2)]

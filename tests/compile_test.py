@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile(backend="openreg") on the device: what is captured, and when it is recompiled."""
+"""torch.compile(backend="openreg") on the device: captured graphs, and reasons to recompile."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture
 def counter() -> CompileCounterWithBackend:
-    """The backend, with counters of its graphs (frame_count) and their operators (op_count)."""
+    """Returns the backend with counters of graphs (frame_count) and of operators (op_count)."""
     return CompileCounterWithBackend("openreg")
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 DEVICE = torch.device("openreg:0")
 OTHER = torch.device("openreg:1")
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.int8, torch.bool, torch.bfloat16)
-# Below and above the limit for staged copies, and large enough for a team of threads.
+# Numbers of elements below and above the limit for staged copies, and enough for a thread team.
 SIZES = (0, 1, 1000, 20_000, 300_000)
 LATE = 20_000_000  # ns: long enough for the host to get ahead of the stream
 
@@ -22,7 +22,7 @@ def numbers(count: int) -> Tensor:
 
 
 def layouts() -> st.SearchStrategy[Callable[[Tensor], Tensor]]:
-    """Views of a tensor of shape (4, 6, 5)."""
+    """Generates functions that return a view of a tensor of shape (4, 6, 5)."""
     views: list[Callable[[Tensor], Tensor]] = [
         lambda t: t,
         lambda t: t.transpose(0, 2),
@@ -61,8 +61,8 @@ def test_a_pinned_source_is_read_in_the_order_of_the_stream(count: int) -> None:
     source = numbers(count).pin_memory()
     torch.openreg._sleep(10 * LATE)  # on a loaded machine the host may be delayed too
     there = source.to(DEVICE, non_blocking=True)
-    assert not torch.openreg.current_stream().query(), "the call did not wait"
-    source.fill_(-1)  # before the copy runs: forbidden for users, but it proves that the copy waits
+    assert not torch.openreg.current_stream().query(), "the copy made the host wait"
+    source.fill_(-1)  # forbidden for users, but it proves that the copy runs later
     assert torch.equal(there.cpu(), torch.full((count,), -1.0))
 
 
@@ -146,7 +146,7 @@ def test_conjugation_in_place() -> None:
 
 
 def test_of_the_same_elements() -> None:
-    """The values do not change, so elements that share memory may be written."""
+    """A copy to itself may write to elements that share memory, because no value changes."""
     x = torch.arange(3.0).to(DEVICE).expand(2, 3)
     assert x.copy_(x.detach()) is x
     assert torch.equal(x.cpu(), torch.arange(3.0).expand(2, 3))
@@ -163,7 +163,7 @@ def test_conjugate_and_negative_bits() -> None:
 
 def test_an_earlier_error_is_not_lost_by_a_copy() -> None:
     bad = torch.tensor([9], device=DEVICE)
-    torch.zeros(3, device=DEVICE).index_select(0, bad - 9)  # first use of these dtypes
+    torch.zeros(3, device=DEVICE).index_select(0, bad - 9)  # a first call with new dtypes waits
     torch.openreg._sleep(LATE)
     torch.zeros(3, device=DEVICE).index_select(0, bad)
     with pytest.raises((RuntimeError, IndexError)):

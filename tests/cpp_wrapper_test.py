@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled graphs with pure C++ code: ``cpp_wrapper``, and packages compiled ahead of time.
+"""Graphs compiled to C++ only: with ``cpp_wrapper``, and as packages compiled ahead of time.
 
-Each compilation takes seconds, so tests put as much as possible into one graph.
+Each compilation takes seconds, hence tests put as much as possible into one graph.
 """
 
 import copy
@@ -41,7 +41,7 @@ def moved(value: Any, device: str) -> Any:
 
 
 def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **options: Any) -> str:
-    """Compares the function as C++ on the device with eager mode on the CPU; returns the code."""
+    """Compares a function compiled to C++ with eager mode on the CPU; returns the C++ code."""
     expected = function(*inputs)
     with config.patch(cpp_wrapper=True):
         compiled = torch.compile(function, fullgraph=True, **options)
@@ -51,7 +51,7 @@ def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **op
 
 
 def test_kernels_operators_and_numbers_of_the_cpu_on_another_device() -> None:
-    scale = torch.tensor(3.0)  # stays on the CPU; kernels get its value
+    scale = torch.tensor(3.0)  # stays on the CPU; only its value is passed to kernels
 
     def function(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         y = F.gelu(x @ weight + 1) * scale
@@ -133,7 +133,7 @@ class Model(nn.Module):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> tuple[Model, str]:
-    """A model on the CPU, and the same model compiled for any number of rows."""
+    """Returns a model on the CPU, and the path of its package, which takes any number of rows."""
     torch.manual_seed(0)
     model = Model()
     there = Model()
@@ -165,7 +165,7 @@ def test_a_package_runs_on_each_device(package: tuple[Model, str], index: int) -
             result = loaded(x.to(device))
             assert result.device == torch.device(device)
             torch.testing.assert_close(result.cpu(), model(x))
-        constants["offset"].fill_(7)  # the package uses them in place
+        constants["offset"].fill_(7)  # the package uses the caller's tensors, without a copy
         torch.testing.assert_close(
             loaded(x.to(device)).cpu(), model(x) - model.offset + 7, rtol=1e-4, atol=1e-5
         )
@@ -226,7 +226,7 @@ class Views(nn.Module):
 
 
 def test_constants_that_are_part_of_the_library(tmp_path: Path) -> None:
-    """The default: a package is self-contained and works on each device."""
+    """By default, a package contains its constants and works on each device."""
     path = str(tmp_path / "model.pt2")
     model = Views(Model(), "cpu")
     x = random(3, 6)
@@ -242,7 +242,7 @@ def test_constants_that_are_part_of_the_library(tmp_path: Path) -> None:
             assert result.device == torch.device(device)
             torch.testing.assert_close(result.cpu(), expected)
             assert calls.tolist() == [count] * 16
-        # Other constants are copied, from the device or, if requested, from the CPU.
+        # Constants that the caller loads are copied from the device, or from the CPU if requested.
         others = {f"model.{name}": value for name, value in model.model.state_dict().items()}
         for more in (7.0, 14.0):
             others["model.offset"] = model.model.offset + more

@@ -169,7 +169,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
 }
 
-# The same for classes: attributes that torch defines in Python.
+# Absent members of classes: attributes that torch defines in Python.
 ABSENT_MEMBERS: dict[str, dict[str, str]] = {
     "CUDAGraph": {
         "get_graph_data": GRAPH_HANDLE,
@@ -179,20 +179,20 @@ ABSENT_MEMBERS: dict[str, dict[str, str]] = {
 }
 CLASSES = ["CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"]
 
-# Parameters with another name here.
+# Parameters that have another name in torch.openreg.
 RENAMED_PARAMETERS = {"cuda_graph": "openreg_graph", "handle": "ipc_handle"}
 
-# Members of classes whose signature is defined in C++.
+# Classes whose constructors are defined in C++, hence have no signature in Python.
 WITHOUT_SIGNATURE = {"Stream", "Event"}
 
 
 def ours(name: str) -> Any:
-    """The counterpart of a module of torch."""
+    """Returns the counterpart of a module of torch.cuda."""
     return importlib.import_module(name.replace("cuda", "openreg"))
 
 
 def public(names: object) -> set[str]:
-    """The public names of a module or a class."""
+    """Returns the public names of a module or a class."""
     return {name for name in dir(names) if not name.startswith("_")}
 
 
@@ -242,7 +242,7 @@ def test_members(name: str) -> None:
 
 
 def parameters(function: Any) -> list[inspect.Parameter]:
-    """The parameters that a caller can pass."""
+    """Returns the named parameters of a function."""
     return [
         parameter
         for parameter in inspect.signature(function).parameters.values()
@@ -251,7 +251,7 @@ def parameters(function: Any) -> list[inspect.Parameter]:
 
 
 def signature(function: Any) -> list[inspect.Parameter]:
-    """The parameters of a function, or of the constructor of a class."""
+    """Returns the named parameters of a function, or of the constructor of a class."""
     if not inspect.isclass(function):
         return parameters(function)
     for constructor in (function.__new__, function.__init__):
@@ -262,7 +262,7 @@ def signature(function: Any) -> list[inspect.Parameter]:
 
 
 def with_signature() -> list[tuple[str, str]]:
-    """The functions and classes that both have, with their modules."""
+    """Returns (module, name) of the functions and classes in both torch.cuda and torch.openreg."""
     found = []
     for name, absent in ABSENT.items():
         module = importlib.import_module(name)
@@ -278,7 +278,7 @@ def with_signature() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("module", "name"), with_signature())
 def test_signatures(module: str, name: str) -> None:
-    """Arguments that a CUDA program passes by position or name have the same meaning here."""
+    """Arguments that a CUDA program passes by position or name have the same meaning in openreg."""
     theirs = signature(getattr(importlib.import_module(module), name))
     here = getattr(ours(module), RENAMED.get(name, name))
     if isinstance(here, type) and issubclass(here, torch.Event):

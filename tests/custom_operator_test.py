@@ -31,7 +31,8 @@ HALVING = {
 }
 CUSTOM = {"custom_abs": ops.custom_abs, **HALVING}
 
-# torch's check of the registration of gradients supports only torch's own devices ("NYI").
+# opcheck's tests that support all devices. That of gradient registrations raises "NYI" for others
+# than torch's own.
 NOT_OF_DEVICES = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 
 DTYPES = [
@@ -59,7 +60,7 @@ def leaf(*sizes: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def custom_abs(x: Tensor) -> Tensor:
-    """The device's operator, or the reference for it."""
+    """Calls the operator on the device, and torch.abs, the reference, on the CPU."""
     result: Tensor = ops.custom_abs(x) if x.device.type == DEVICE else torch.abs(x)
     return result
 
@@ -191,7 +192,7 @@ def test_backward_of_custom_abs_does_not_wait() -> None:
 @pytest.mark.parametrize("device", [DEVICE, "cpu"])
 @pytest.mark.parametrize("name", HALVING)
 class TestHalvedGradients:
-    """Functions whose result shares memory with their input."""
+    """Tests of functions that halve the gradient, and whose result shares memory with the input."""
 
     def test_forward_and_backward(self, name: str, device: str) -> None:
         x = torch.randn(3, 4, device=device, requires_grad=True)
@@ -208,7 +209,7 @@ class TestHalvedGradients:
         (first,) = torch.autograd.grad(HALVING[name](x).pow(3).sum(), x, create_graph=True)
         torch.testing.assert_close(first, 1.5 * x.square())
         (second,) = torch.autograd.grad(first.sum(), x)
-        torch.testing.assert_close(second, 1.5 * x)  # half of 3x: only the halved function uses x
+        torch.testing.assert_close(second, 1.5 * x)  # half of 3x: it is halved again
 
     def test_the_result_is_a_view(self, name: str, device: str) -> None:
         x = torch.randn(3, device=device, requires_grad=True)
@@ -415,7 +416,7 @@ class TestCustomOp:
 
 
 class SoftAbs(torch.autograd.Function):
-    """The same without an operator: gradients, forward derivatives and vmap in one class."""
+    """soft_abs without an operator: gradients, forward derivatives and vmap in one class."""
 
     generate_vmap_rule = True
 
@@ -470,7 +471,7 @@ class TestFunction:
 
 
 def test_library_of_python() -> None:
-    """The registrations that C++ makes, one by one, in an existing namespace."""
+    """A torch.library.Library makes the same registrations as C++, in an existing namespace."""
     library = torch.library.Library("openreg", "FRAGMENT")
     try:
         library.define("test_twice(Tensor x) -> Tensor")

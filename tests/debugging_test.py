@@ -17,7 +17,7 @@ LARGE = 1 << 18  # elements; a host copy of this size is not staged
 
 @pytest.fixture(autouse=True)
 def _usual_settings() -> Iterator[None]:
-    # The first kernel with new dtypes is synchronous: the call itself would raise its error.
+    # Run the kernel once: the first call with new dtypes is synchronous and would raise its error.
     fails_in_the_kernel(torch.tensor([0], device="openreg"))
     torch.openreg.synchronize()
     yield
@@ -27,7 +27,7 @@ def _usual_settings() -> Iterator[None]:
 
 
 def bad_index() -> Tensor:
-    """An index out of range, which only the kernel can detect."""
+    """Returns an index out of range, which only the kernel can detect."""
     return torch.tensor([0, 7], device="openreg")
 
 
@@ -214,7 +214,7 @@ def test_launch_sites_of_many_launches_are_distinguished() -> None:
     index = bad_index()
     torch.openreg.set_launch_sites(True)
     x = torch.ones(3, device="openreg")
-    for _ in range(600):  # more than fit into a stream's queue
+    for _ in range(600):  # more launches than fit into a stream's queue
         x = x + 1
     fails_in_the_kernel(index)
     for _ in range(600):

@@ -8,7 +8,7 @@ import pytest
 
 from tests import child
 
-# A test file as it may exist outside this repository. It depends only on the name of the backend.
+# A test file as it may exist outside this repository. Of the backend, it uses only the name.
 FILE = """
 import torch
 from torch.testing._internal.common_device_type import (
@@ -141,7 +141,7 @@ FAIL = {"test_wrong_openreg"}
 
 
 def run(folder: Path, name: str, **environment: str) -> dict[str, set[str]]:
-    """Runs the file.
+    """Runs FILE with the name of a backend.
 
     Returns:
         The names of the tests that passed ("ok"), failed ("FAIL"), or were skipped ("skipped").
@@ -149,7 +149,7 @@ def run(folder: Path, name: str, **environment: str) -> dict[str, set[str]]:
     file = folder / "generic_test.py"
     file.write_text(FILE.replace("NAME", repr(name)))
     done = child.script(file, "--verbose", **environment)
-    assert done.returncode == 1, done.stderr  # because of the failing test
+    assert done.returncode == 1, done.stderr  # one test fails on purpose
     found: dict[str, set[str]] = {"ok": set(), "FAIL": set(), "skipped": set()}
     lines = re.findall(r"^(test_\w+) \(__main__\.(\w+)\.\w+\).* \.\.\. (\w+)", done.stderr, re.M)
     for test, case, result in lines:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a function on the CPU and on the device and compares everything observable of the results.
 
-It compares values, dtypes, sizes, strides and gradients; for calls that fail, the exception and its
+These are values, dtypes, sizes, strides and gradients; for calls that fail, the exception and its
 text.
 """
 
@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 DEVICE = torch.device("openreg")
 
-# Kernels use another number of threads than the CPU, which changes the order of sums.
+# Relative and absolute tolerances. Results differ, because kernels use another number of threads
+# than the CPU, hence another order of sums.
 TOLERANCES = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (1e-4, 1e-4),
@@ -28,7 +29,7 @@ Function = Callable[..., Any]
 
 
 def to_device(tensor: Tensor) -> Tensor:
-    """A leaf on the device with the same storage contents, strides, offset and requires_grad."""
+    """Returns a leaf on the device with equal storage contents, strides, offset, requires_grad."""
     flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     with torch.no_grad():
         copy = flat.to(DEVICE).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
@@ -36,14 +37,14 @@ def to_device(tensor: Tensor) -> Tensor:
 
 
 def _strides(tensor: Tensor) -> list[int]:
-    """The strides of dimensions with more than one element; empty for a tensor without elements."""
+    """Returns the strides of dimensions with more than one element; [] if there are no elements."""
     if tensor.numel() == 0:
         return []
     return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
 
 
 def _tolerance(dtypes: Iterable[torch.dtype]) -> tuple[float, float]:
-    """The (relative, absolute) tolerance for the least precise dtype; integers must be equal."""
+    """Returns the (relative, absolute) tolerance of the least precise dtype; 0 for integers."""
     return max((TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in dtypes), default=(0.0, 0.0))
 
 
@@ -81,7 +82,7 @@ def assert_same(
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """Like to_device, but on the CPU, so that a function cannot change the original."""
+    """Copies a tensor as to_device does, to the CPU, so that a function can change the copy."""
     storage = tensor.untyped_storage().clone()
     copy = torch.empty(0, dtype=tensor.dtype).set_(
         storage, tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -147,9 +148,11 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
         except Exception as error:
             failures.append(error)
         else:
-            raise AssertionError(f"no error on {'the device' if failures else 'the CPU'}")
+            raise AssertionError(
+                f"the call raised no error on {'the device' if failures else 'the CPU'}"
+            )
     theirs, ours = failures
-    assert type(ours) is type(theirs), f"{ours!r} is not like {theirs!r}"
+    assert type(ours) is type(theirs), f"the device raised {ours!r}, the CPU {theirs!r}"
     if words is None:
         # The error of a kernel has torch's text, followed by the name of the kernel.
         words = str(theirs).split("\n")[0]
@@ -161,7 +164,7 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
 
 
 def is_queued(function: Function, *tensors: Tensor) -> bool:
-    """Whether the call returns before its kernel runs; the results must be correct in the end."""
+    """Returns whether a call returns before its kernel runs; also checks the call's results."""
     ours: Sequence[Tensor] = [to_device(tensor) for tensor in tensors]
     function(*ours)  # warm-up
     torch.openreg.synchronize()

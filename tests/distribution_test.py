@@ -32,11 +32,11 @@ def _seeded() -> Iterator[None]:
 
 
 def check_counts(counts: Any, probabilities: Any) -> None:
-    """Checks the counts of several outcomes against their probabilities, which sum to 1."""
+    """Checks the counts of outcomes against their probabilities, which sum to 1."""
     counts, probabilities = np.asarray(counts).ravel(), np.asarray(probabilities).ravel()
     expected = probabilities * counts.sum()
     assert not counts[expected == 0].any(), "an impossible value was drawn"
-    rare = expected < 10  # too few for the test on their own
+    rare = expected < 10  # too few for a bin of their own
     if expected[rare].sum() > 0:
         counts = np.append(counts[~rare], counts[rare].sum())
         expected = np.append(expected[~rare], expected[rare].sum())
@@ -235,7 +235,7 @@ def test_random_of_a_small_range(dtype: torch.dtype) -> None:
     ids=str,
 )
 def test_random_without_a_range(dtype: torch.dtype, bits: int) -> None:
-    """Checks each bit of a non-negative value, separately and together with its neighbor."""
+    """Checks each bit of non-negative values, separately and together with its neighbor."""
     drawn = empty(dtype).random_().long().cpu()
     assert drawn.min() >= 0
     shown = [drawn >> bit & 1 for bit in range(bits)]
@@ -269,8 +269,8 @@ def test_random_floats_without_a_range(dtype: torch.dtype, digits: int) -> None:
         (0, 3 * 2**31),
         (-(2**40), 2**40),
         (-(2**61), 2**61),
-        # torch uses the remainder of 64 bits on every device. For larger ranges that do not divide
-        # 2**64, the lower part of the range is drawn more often.
+        # torch takes the remainder of 64 bits, on every device. For a range larger than this one
+        # whose size does not divide 2**64, numbers in its lower part would be drawn more often.
         (7, 7 + 5 * 2**48),
     ],
 )
@@ -301,7 +301,7 @@ def test_randperm(dtype: torch.dtype) -> None:
 
 
 def test_randperm_of_many() -> None:
-    """Checks that results are permutations, and where the first, middle and last values are."""
+    """Checks that results are permutations with uniform first, middle and last values."""
     size = 1000
     drawn = torch.stack([torch.randperm(size, device=DEVICE) for _ in range(2000)])
     assert (drawn.sort(1).values == torch.arange(size, device=DEVICE)).all()
@@ -384,7 +384,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 
 def test_attention_dropout() -> None:
-    """With unit vectors as values, the result is the weights: 1/4 each, after dropout 0 or 1/2."""
+    """Reads weights through values that are unit vectors: each is 1/4, after dropout 0 or 1/2."""
     tokens = torch.zeros(COUNT // 16, 1, 4, 4, device=DEVICE)
     values = torch.eye(4, device=DEVICE).expand_as(tokens)
     weights = F.scaled_dot_product_attention(tokens, tokens, values, dropout_p=0.5).flatten(0, 2)
@@ -395,7 +395,7 @@ def test_attention_dropout() -> None:
 
 
 def test_leaky_noise() -> None:
-    """rrelu multiplies negative values by a slope that is uniform between two bounds."""
+    """Checks that rrelu multiplies negative values by slopes uniform between two bounds."""
     slopes = -F.rrelu(full(-1), 0.125, 0.375, training=True)
     check_continuous(slopes.double(), stats.uniform(0.125, 0.25))
     ones = F.rrelu(full(1), 0.125, 0.375, training=True)
@@ -478,7 +478,7 @@ def test_multivariate_normal() -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("distance", [1, 2, 4, 8, 16, 624])
 def test_numbers_of_a_call(dtype: torch.dtype, distance: int) -> None:
-    """No value depends on nearby ones, or on one as far away as the size of the twister's state."""
+    """Checks that values do not depend on close ones, or on those one twister state (624) away."""
     uniform = torch.rand(COUNT, dtype=dtype, device=DEVICE)
     normal = torch.special.ndtr(torch.randn(COUNT, dtype=dtype, device=DEVICE).double())
     for sample in (uniform, normal):
@@ -492,7 +492,7 @@ def test_three_neighbours() -> None:
 
 def test_calls() -> None:
     check_independent(*(torch.rand(COUNT, device=DEVICE) for _ in range(3)))
-    # One value per call, as a training step that draws a scalar.
+    # Draw few values per call, like training steps that draw a scalar.
     firsts = torch.stack([torch.rand(2, device=DEVICE) for _ in range(20_000)])
     check_discrete((firsts * 50).floor(), stats.randint(0, 50))
     check_independent(*firsts.unbind(1))
@@ -500,7 +500,7 @@ def test_calls() -> None:
 
 
 def test_seeds() -> None:
-    """Seeds that differ by one, or only in their upper half."""
+    """Checks that seeds that differ by one, or only in their upper half, are independent."""
     samples = []
     for seed in (0, 1, 2**32):
         torch.openreg.manual_seed(seed)

@@ -114,9 +114,9 @@ def test_devices() -> None:
     for index in range(torch.openreg.device_count()):
         tensor = torch.ones(2, device=f"openreg:{index}")
         assert tensor.__dlpack_device__() == (EXT, index)
-        # The current device does not matter.
+        # The device of the result does not depend on the current device.
         assert torch.from_dlpack(tensor).device == tensor.device
-    # The behavior of other devices is torch's.
+    # For other devices, torch's own method decides.
     assert torch.ones(2).__dlpack_device__() == (CPU, 0)
     with pytest.raises(ValueError, match="Unknown device type meta"):
         torch.ones(2, device="meta").__dlpack_device__()
@@ -250,7 +250,7 @@ def test_streams_that_need_no_order(stream: int | None) -> None:
     taken = torch.from_dlpack(tensor.__dlpack__(stream=stream))
     assert not current.query()
     other.synchronize()
-    assert not current.query()  # nothing waits for it
+    assert not current.query()  # the other stream does not wait for this one
     assert (taken + 1).tolist() == [4] * 4
 
 
@@ -269,7 +269,7 @@ def test_a_copy_to_the_cpu_is_complete() -> None:
 
 
 def test_memory_stays_while_the_consumers_stream_uses_it() -> None:
-    """The consumer has queued work and dropped the tensor; its memory must not be reused yet."""
+    """Memory must not be reused while the consumer's work is queued, even if no tensor has it."""
     consumer = torch.openreg.Stream(0)
     tensor = torch.ones(1 << 16, device="openreg:0")
     pointer = tensor.data_ptr()
@@ -309,12 +309,12 @@ def test_wrong_streams() -> None:
     assert torch.from_dlpack(tensor.__dlpack__(stream=own)).tolist() == [0, 1, 2]
 
 
-# Life times
+# Lifetimes
 
 
 @pytest.fixture
 def allocated() -> Callable[[], int]:
-    """Bytes of device 0 in tensors, relative to the start of the test."""
+    """Returns a function that returns the bytes allocated on device 0 since the test started."""
     gc.collect()
     before: int = torch.openreg.memory_allocated(0)
 
@@ -362,7 +362,7 @@ def test_capsules_are_consumed_once() -> None:
 
 
 class Managed(ctypes.Structure):
-    """DLManagedTensor, with the fields of its tensor inlined."""
+    """DLPack's DLManagedTensor, with the fields of its DLTensor inlined."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -381,7 +381,7 @@ class Managed(ctypes.Structure):
 
 
 class ForeignArray:
-    """Two float32 values on openreg that another library exports; counts calls of the deleter."""
+    """Two float32 values on openreg, exported as by another library; counts deleter calls."""
 
     def __init__(self, memory: Tensor, device: int) -> None:
         self.deleted = 0
@@ -400,7 +400,7 @@ class ForeignArray:
         return int(EXT), self.device
 
     def __dlpack__(self, stream: int | None = None) -> Any:
-        """Like libraries before DLPack 1.0: stream is the only argument."""
+        """Exports as libraries before DLPack 1.0 do: with stream as the only argument."""
         self.streams.append(stream)
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
@@ -453,7 +453,7 @@ def test_imported_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray
     assert foreign.deleted == 3
 
 
-# Behavior of torch's own methods, which our methods wrap
+# Behavior of torch's own methods, which those of torch_openreg wrap
 
 
 def test_modes_and_subclasses_see_torchs_functions() -> None:
@@ -510,7 +510,7 @@ def test_tensors_of_the_cpu_are_as_before() -> None:
 
 
 class ExchangeApi(ctypes.Structure):
-    """The table of C functions that a type provides in addition to the two methods."""
+    """DLPack's table of C functions, which a type can provide in addition to the two methods."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),

@@ -114,7 +114,7 @@ def test_embedding_bag(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_results_of_embedding_bag_are_those_of_an_accelerator(mode: str) -> None:
-    """As torch's compiler expects, sizes do not depend on the mode or on fast paths of the CPU."""
+    """Results have the sizes of fake tensors, which do not depend on the mode or CPU fast paths."""
     weight = torch.randn(5, 3, device="openreg")
     index = torch.tensor([0, 1, 4, 2], device="openreg", dtype=torch.int32)
     offsets = torch.tensor([0, 0, 2, 4], device="openreg")
@@ -265,7 +265,7 @@ def test_writing_where_a_mask_is_set(
         write(to_device(x), to_device(mask), to_device(values))
         torch.openreg.synchronize()
 
-    # The number of selected elements is known only when the kernel runs.
+    # The device raises later: the number of selected elements is known only when the kernel runs.
     with pytest.raises((RuntimeError, IndexError), match="shape mismatch"):
         write_and_wait()
 
@@ -374,7 +374,7 @@ def test_where_with_numbers_and_to_a_given_tensor() -> None:
     check(lambda c: torch.where(c, 1, 2.0), condition)
     check(lambda c, x, o: torch.where(c, x, x + 1, out=o), condition, x, torch.empty(3, 4).t().t())
     check(lambda c, x, o: torch.where(c, x, x + 1, out=o), condition, x, torch.empty(0))
-    # A 0-dim CPU tensor, which may change immediately after the call.
+    # A 0-dim CPU tensor may change immediately after the call.
     number = torch.tensor(3.0)
     torch.openreg._sleep(50_000_000)
     result = torch.where(condition.to("openreg"), x.to("openreg"), number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A new virtual environment that uses the torch of this test."""
+"""Creates virtual environments that use the torch of the test."""
 
 import os
 import subprocess
@@ -12,18 +12,18 @@ from tests import child
 
 
 def runfile(*parts: str) -> Path:
-    """The path of a file in the test's data."""
+    """Returns the path of a file in the test's data."""
     return Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], *parts)
 
 
 def wheel(folder: str) -> Path:
-    """The wheel in a folder of the build; its tag depends on the machine."""
+    """Returns the only wheel in a folder of the build, whose tag depends on the machine."""
     (path,) = runfile(folder).glob("*.whl")
     return path
 
 
 class Environment:
-    """A virtual environment, which initially contains nothing of this workspace."""
+    """A virtual environment with the test's installed packages but nothing of this workspace."""
 
     def __init__(self, root: Path) -> None:
         venv.create(root, with_pip=False, symlinks=True)
@@ -62,5 +62,5 @@ class Environment:
 
 
 def _clean() -> dict[str, str]:
-    """The environment variables, without those that lead to packages of the source tree."""
+    """Returns the environment variables without those that lead to packages of the source tree."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}

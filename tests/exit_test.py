@@ -7,8 +7,8 @@ import pytest
 
 from tests import child
 
-# 80 s of work, as much as a stream's queue holds without blocking, on a tensor that exists until
-# the interpreter exits.
+# A program that queues 80 s of work, as much as a stream's queue holds without blocking, on a
+# tensor that exists until the interpreter exits.
 QUEUE = """
 import atexit, os, sys, threading, torch
 value = torch.zeros(1000, device="openreg")
@@ -76,8 +76,8 @@ def test_a_thread_that_waits_does_not_hold_up_the_end() -> None:
     assert returncode == 0, stderr
 
 
-# A graph whose replay is dropped, and memory used by dropped work, freed before or after the
-# shutdown.
+# Continues QUEUE: the shutdown drops the replay of a graph, and work whose memory is freed before
+# or after the shutdown.
 DROPPED = """
 import ctypes
 def say(call):
@@ -124,7 +124,8 @@ def test_nothing_waits_for_work_that_the_shutdown_dropped() -> None:
 
 
 def test_the_end_right_after_a_backward_pass() -> None:
-    # torch's autograd thread may still be dropping Python objects. This aborted half of the runs.
+    # torch's autograd thread may still be dropping Python objects, which once aborted half of the
+    # runs.
     code = """
         import torch
         x = torch.randn(3, 4, device="openreg", requires_grad=True)
@@ -135,7 +136,7 @@ def test_the_end_right_after_a_backward_pass() -> None:
 
 
 def test_functions_of_atexit_may_use_the_device() -> None:
-    # This includes functions registered before the import of torch, which run last.
+    # The function is registered before the import of torch, hence runs last.
     printed = child.output(
         """
         import atexit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The policy of the fallback, and its two modes."""
+"""The fallback's policies (silent, warn, error) and its two modes (copy, alias)."""
 
 import warnings
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def _fresh() -> Iterator[None]:
 
 
 def unique() -> Tensor:
-    """An operator without a kernel of the device."""
+    """Calls an operator without a kernel of the device."""
     result: Tensor = torch.unique(torch.tensor([3, 1, 3, 2], device=DEVICE))
     return result
 
@@ -46,7 +46,7 @@ def test_warn_warns_once_per_operator() -> None:
     messages = [str(warning.message) for warning in caught]
     assert sum("aten::_unique2 " in message for message in messages) == 1
     assert sum("aten::_logcumsumexp " in message for message in messages) == 1
-    for name in ("_unique2", "aten::sin "):  # sparse: only strided tensors are asynchronous
+    for name in ("_unique2", "aten::sin "):  # the host waits for sparse tensors
         assert "the host waits" in next(message for message in messages if name in message)
 
 
@@ -151,7 +151,7 @@ def test_both_modes_compute_the_same(mode: str) -> None:
 
 
 def test_an_interrupt_in_a_meta_kernel_of_python_reaches_the_caller() -> None:
-    """Any other exception of the meta kernel makes the CPU's kernel decide."""
+    """After any other exception of the meta kernel, the CPU's kernel runs and decides."""
     printed = child.output(
         """
         import torch

@@ -15,7 +15,7 @@ def _no_records() -> Iterator[None]:
 
 
 def unique() -> torch.Tensor:
-    """An operator whose result has a size that depends on data."""
+    """Calls an operator without a kernel of the device, whose result's size depends on data."""
     result: torch.Tensor = torch.unique(torch.tensor([3, 1, 3, 2], device="openreg"))
     return result
 

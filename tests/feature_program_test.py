@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random programs that mix the features of the device; tests/feature_program/ has the rules.
 
-They run in a separate process. A program that crashes or hangs fails like any other, and hypothesis
-shrinks it. ``OPENREG_FEATURE_PROGRAMS`` sets the number of programs (default: 300).
+The programs run in a separate process. One that crashes or hangs is a failure like any other, which
+hypothesis shrinks. ``OPENREG_FEATURE_PROGRAMS`` sets the number of programs (default: 300).
 """
 
 import faulthandler
@@ -27,7 +27,7 @@ PATIENCE = 30.0  # seconds after which a program counts as hung
 
 
 def serve(connection: Connection) -> None:
-    """Runs programs until the connection is closed. A program that hangs ends the process."""
+    """Runs programs until the connection is closed. If a program hangs, the process exits."""
     gc.freeze()  # the garbage collector skips torch's many objects
     while True:
         try:
@@ -45,7 +45,7 @@ def serve(connection: Connection) -> None:
 
 
 class Runner:
-    """The process that runs programs; it is replaced when a program has failed.
+    """Owns the process that runs programs, and replaces it after a program has failed.
 
     A failed program is shrunk in a new process, without the state of earlier programs. If it fails
     only because of that state, hypothesis reports it as flaky.
@@ -67,7 +67,7 @@ class Runner:
             self.connection.send(steps)
             failure = self.connection.recv()
         except (EOFError, ConnectionError):
-            failure = "the process ended"
+            failure = "the process ended during the program"
         if failure:
             raise AssertionError(f"{failure} (exit code {self.end()})")
 
@@ -93,7 +93,7 @@ def runner() -> Iterator[Runner]:
 
 
 def steps_of(rules: dict[str, st.SearchStrategy[Step]]) -> st.SearchStrategy[list[Step]]:
-    """Returns programs with these rules. A single list strategy would average only six steps."""
+    """Generates programs from rules. A single list strategy would average only six steps."""
     part = st.lists(st.one_of(*rules.values()), max_size=8)
     begin: st.SearchStrategy[list[Step]] = st.just([("begin", {})])
     first = st.lists(st.one_of(*rules.values()), max_size=2)
@@ -101,7 +101,7 @@ def steps_of(rules: dict[str, st.SearchStrategy[Step]]) -> st.SearchStrategy[lis
 
 
 def programs(number: int, rules: dict[str, st.SearchStrategy[Step]]) -> Callable[..., Any]:
-    """Makes hypothesis call a test with this number of programs with these rules."""
+    """Returns a decorator: hypothesis calls the test with `number` programs from the rules."""
     quick = settings(max_examples=number, deadline=None, suppress_health_check=list(HealthCheck))
     return lambda test: quick(given(program=steps_of(rules))(test))
 

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 DEVICE = torch.device("openreg")
 
-# While the stream is busy, launches cannot reuse the objects of earlier ones.
+# Nanoseconds for which the stream is busy, so that launches cannot reuse objects of earlier ones.
 BUSY = 20_000_000  # ns
 ROUNDS = 3
 
@@ -47,7 +47,7 @@ def optimizer_step(x: Tensor) -> None:
     )
 
 
-# Some operators of each path, with a 4 x 4 matrix.
+# Calls of a few operators for each path of a launch, on a 4 x 4 matrix.
 LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     # Generated kernels: pointwise, several dtypes, reductions, products.
     "add": lambda x: x + 1,
@@ -89,7 +89,7 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "nonzero": torch.nonzero,
     "unique": torch.unique,
     "masked_select": lambda x: x.masked_select(x > 0),
-    # Random.
+    # Random operators.
     "dropout": lambda x: nn.functional.dropout(x, 0.5),
     "rand_like": torch.rand_like,
     "normal_": lambda x: torch.empty(4, 4, device=DEVICE).normal_(),
@@ -101,7 +101,7 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "from the CPU": lambda x: torch.ones(4, 4).to(DEVICE),
     "from pinned memory": pinned,
     "fill": lambda x: torch.full((4, 4), 2.0, device=DEVICE),
-    # Lists.
+    # Operators on lists.
     "foreach_add": lambda x: torch._foreach_add([x, x], [x, x]),
     "foreach_mul_": lambda x: torch._foreach_mul_([torch.ones(4, device=DEVICE)], 2.0),
     "foreach_norm": lambda x: torch._foreach_norm([x, x]),
@@ -130,7 +130,7 @@ def launch_all(x: Tensor, refused: frozenset[str] = frozenset()) -> None:
 
 
 def matrix() -> Tensor:
-    """A matrix created on the CPU; its copy is the first launch."""
+    """Returns a matrix on the CPU, whose copy to the device is the first launch."""
     return torch.linspace(-1, 1, 16).reshape(4, 4)
 
 
@@ -173,7 +173,7 @@ MODES: dict[str, Callable[[], None]] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option (a pytest hook)."""
+    """Adds the option --first-launches (a pytest hook)."""
     parser.addoption(
         "--first-launches", choices=sorted(MODES), help="the mode of the first launches"
     )
@@ -190,7 +190,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @contextmanager
 def seeds_kept() -> Iterator[None]:
-    """Keeps the random numbers of tests the same as without the plugin."""
+    """Restores the seeds after the body of the `with`, so that tests draw the same numbers."""
     host = torch.get_rng_state()
     yield
     torch.set_rng_state(host)

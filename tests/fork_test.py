@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Forks: a child can use the device only if its parent had not; otherwise it gets an error."""
+"""A forked child can use the device only if its parent had not; otherwise it gets an error."""
 
 from tests import child
 
@@ -61,7 +61,8 @@ assert not torch.openreg._is_in_bad_fork()
 
 
 def test_child_leaves_the_parent_s_memory_alone() -> None:
-    # The child frees tensors, empties the cache, and exits the interpreter.
+    # The child frees tensors, empties the cache, and exits the interpreter. This must not change
+    # the tensors of the parent.
     child.output(
         FORK
         + """
@@ -102,7 +103,7 @@ use()
 
 
 def test_child_of_a_parent_that_used_autograd() -> None:
-    # Even if only the CPU is used, torch starts a thread for each registered device.
+    # Backward starts an autograd thread for each registered device, even if only the CPU is used.
     child.output(
         FORK
         + """

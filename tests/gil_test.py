@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """No wait or destructor holds the GIL while it waits; no thread of the device takes the GIL.
 
-The proof does not depend on time: the awaited work needs the GIL, in two Python threads. A call
-that holds the GIL while it waits never returns; its process is then ended.
+The proof does not depend on time: the awaited work needs the GIL. A call that holds the GIL while
+it waits never returns, and its process is then killed.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ PATIENCE = 60.0  # seconds after which a call counts as hung, including the impo
 
 
 class Process:
-    """A process that runs cases; it is replaced if it hangs."""
+    """Owns a process that runs calls, and replaces it if a call hangs."""
 
     def __init__(self) -> None:
         self.peer: Peer | None = None
@@ -30,13 +30,13 @@ class Process:
         if not self.peer.connection.poll(PATIENCE):
             self.close()
             pytest.fail(
-                "the call never returns: it holds the GIL, and the device waits for the GIL"
+                f"no answer within {PATIENCE:g} s: the call holds the GIL that the device waits for"
             )
         try:
             return self.peer.receive()
         except EOFError:
             self.close()
-            pytest.fail("the process died")
+            pytest.fail("the process died during the call")
 
     def close(self) -> None:
         """Ends the process."""

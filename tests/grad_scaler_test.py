@@ -16,8 +16,8 @@ INF = float("inf")
 
 Optimizers = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-# All implementations of a step in torch. Fused ones pass the scale and the infinity flag to the
-# kernel.
+# An optimizer for each implementation of a step in torch. Fused ones pass the scale and the
+# infinity flag to the kernel, hence need not wait.
 WAYS: dict[str, Optimizers] = {
     "sgd loop": lambda p: torch.optim.SGD(p, lr=0.5, foreach=False),
     "sgd foreach": lambda p: torch.optim.SGD(p, lr=0.5, foreach=True),
@@ -41,7 +41,7 @@ def new_scaler(**options: Any) -> torch.amp.GradScaler:
 
 
 def backward(scaler: torch.amp.GradScaler, weight: Tensor, factor: float = 1.0) -> None:
-    """Computes scaled gradients: `factor` for each element, before scaling."""
+    """Computes scaled gradients, which are `factor` for each element before scaling."""
     with torch.autocast(DEVICE):
         loss = (F.linear(ones(1, weight.shape[-1]), weight) * factor).sum()
     torch.autograd.backward(scaler.scale(loss))
@@ -61,7 +61,7 @@ def step(
 
 
 def waits(work: Callable[[], Any]) -> list[str]:
-    """The operators that made the host wait, after all earlier work was done."""
+    """Waits for earlier work, then returns the operators by which `work` made the host wait."""
     torch.openreg.synchronize()
     torch.openreg.set_sync_debug_mode("warn")
     try:
@@ -103,7 +103,7 @@ def test_step_with_an_infinity_changes_nothing_but_the_scale(way: str, factor: f
 
 
 def tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The tensors of an optimizer's state."""
+    """Returns the tensors of an optimizer's state."""
     states = optimizer.state.values()
     return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
@@ -133,7 +133,7 @@ def test_scale_grows_after_enough_good_steps() -> None:
 
 
 def test_gradients_that_float16_loses_are_kept() -> None:
-    # 2**-26 is a quarter of the smallest positive float16 value.
+    # The gradient, 2**-26, is a quarter of the smallest positive float16 value.
     def gradient(scaler: torch.amp.GradScaler) -> float:
         weight = ones(1, grad=True)
         loss = weight.half().float().sum() * 2.0**-26
@@ -172,7 +172,7 @@ def test_only_the_optimizer_with_an_infinity_skips(way: str) -> None:
     scaler.update()
     assert weights[0].tolist() != ones(2, 2).tolist()
     assert weights[1].tolist() == ones(2, 2).tolist()
-    # Both share one scale, so one infinity reduces it.
+    # Both optimizers share one scale, hence one infinity reduces it.
     assert scaler.get_scale() == 128.0
 
 
@@ -202,7 +202,7 @@ def test_state_is_loaded_from_a_file_into_a_new_scaler() -> None:
     other.load_state_dict(torch.load(file))
     assert other.state_dict() == scaler.state_dict()
     assert other.get_scale() == 128.0
-    # The third good step in a row, counted across the file.
+    # The third good step in a row doubles the scale; two of them preceded the file.
     step(other, weight)
     assert other.get_scale() == 256.0
 
@@ -216,7 +216,7 @@ def test_disabled_scaler_only_steps() -> None:
     assert scaler.state_dict() == {}
     step(scaler, weight)
     assert weight.tolist() == [[0.5, 0.5], [0.5, 0.5]]
-    # The gradients are not checked.
+    # A disabled scaler does not check gradients.
     step(scaler, weight, factor=INF)
     assert weight.tolist() == [[-INF, -INF], [-INF, -INF]]
 
@@ -225,7 +225,7 @@ def test_disabled_scaler_only_steps() -> None:
 
 
 def counted(way: str, unscale: bool = False) -> list[str]:
-    """The waits in a step, after another step that created the states."""
+    """Returns the waits of a step that follows another, which created the optimizer's state."""
     weights = [ones(2, 2, grad=True) for _ in range(3)]
     optimizer, scaler = WAYS[way](weights), new_scaler()
 

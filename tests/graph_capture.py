@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Captures a function, and checks that no test leaves queued work."""
+"""A function that captures another, and a fixture that waits for the devices after each test."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def quiet_devices() -> Iterator[None]:
 
 
 def capture(work: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
-    """Runs `work` once on a separate stream, then captures it."""
+    """Runs `work` once on a separate stream, then captures it. Returns the graph and the result."""
     side = torch.openreg.Stream()
     side.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(side):

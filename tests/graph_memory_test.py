@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of graphs: pools, pinned memory, and what is released with a graph."""
+"""Memory of graphs: pools, pinned memory, and memory that is released with a graph."""
 
 import ctypes
 import gc
@@ -53,7 +53,7 @@ def test_memory_is_released_with_the_graph() -> None:
     assert torch.openreg.memory_reserved() >= before + (30 << 20)
     del y
     torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() >= before + (30 << 20)  # replays use it
+    assert torch.openreg.memory_reserved() >= before + (30 << 20)  # kept for replays
     graph.reset()
     torch.openreg.synchronize()
     torch.openreg.empty_cache()
@@ -182,7 +182,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _host_bytes() -> int:
-    """Bytes that the process has allocated with malloc."""
+    """Returns the number of bytes that the process has allocated with malloc."""
     gc.collect()
     function = ctypes.CDLL(None).mallinfo2
     function.restype = _Mallinfo
@@ -239,7 +239,7 @@ def test_nothing_is_left_of_a_capture(work: Callable[[torch.Tensor], None]) -> N
     captures()
     rounds = [captures() for _ in range(5)]
     growth = [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(rounds)]
-    # The minimum of several rounds, because a growing table grows once. Any leaked object would be
-    # larger than 32 bytes per capture.
+    # Take the minimum of several rounds, because a table that grows does so in one of them. A
+    # leaked object would be larger than 32 bytes per capture.
     assert min(host for host, *_ in growth) < CAPTURES * 32, growth
     assert rounds[-1][1:] == rounds[0][1:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's operator samples in graphs, compared with the CPU."""
+"""Captures torch's operator samples in graphs and compares their replays with the CPU."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ def _to(value: Any, device: str) -> Any:
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device), value)
 
 
-# Reasons why an operator of the sweep cannot be captured: its results, their sizes, or an error
-# that depends on the matrix are known only after it has run; it creates a tensor from host values;
-# or the sample itself sets the seed.
+# Texts of the errors of a capture, and the operators that may raise them. An operator cannot be
+# captured if its results, their sizes, or an error depend on data; if it creates a tensor from host
+# values; or if the sample itself sets the seed.
 REFUSALS = ("makes the host wait", "cannot read or change the seed")
 REFUSED = {
     "__getitem__",
@@ -83,7 +83,7 @@ REFUSED = {
 }
 
 
-# How an operator is called: without out=, with out= of the same or a wider dtype, or in place.
+# The ways to call an operator: without out=, with out= of the same or a wider dtype, or in place.
 PLAIN, OUT, WIDER, IN_PLACE = "plain", "out=", "out= of another dtype", "in place"
 
 
@@ -124,7 +124,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
             tensor.zero_()  # the replay must use values that differ from those of the capture
         torch.openreg.synchronize()
     except Exception:
-        return "not supported eagerly, or the target cannot be written to"
+        return "not supported eagerly, or out= cannot be written to"
     graph = torch.openreg.OpenRegGraph()
     try:
         with torch.openreg.graph(graph):
@@ -163,8 +163,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
 # Operators whose results are undefined.
 WITHOUT_DEFINED_RESULT = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
 WITHOUT_DEFINED_RESULT |= {"new_empty_strided"}
-# The samples of as_strided read outside their tensors. A copy to the device does not include that
-# memory.
+# The samples of as_strided read storage outside their tensors, which a copy to the device lacks.
 WITHOUT_DEFINED_RESULT |= {"as_strided"}
 
 # The CPU kernels of tril and triu write out of bounds if out= has another dtype.
@@ -222,7 +221,7 @@ def test_operators_replay_as_the_cpu_runs_them(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
-    """After the same seed, replays draw the same numbers as eager mode, new ones each time."""
+    """Replays draw the same numbers as eager mode after the same seed: new ones in each replay."""
     wrong, same = [], 0
     for op in filter(_is_random, op_db):
         if dtype not in op.dtypes:
@@ -282,7 +281,7 @@ def unseeded() -> Iterator[None]:
 
 
 def test_errors_during_a_capture_leave_the_stream_usable() -> None:
-    """torch's error inputs raise at the call or at the replay, and later captures work."""
+    """torch's error inputs raise at the call or at the replay; a later capture must work."""
     seen, wrong = 0, []
     x = torch.zeros(3, device="openreg")
     for op in op_db:
@@ -334,7 +333,7 @@ def test_errors_during_a_capture_leave_the_stream_usable() -> None:
     ],
 )
 def test_copies_of_pinned_memory_are_replayed(way: str, host: torch.dtype, layout: str) -> None:
-    """Direct copies do not wait and are captured. Copies that would wait are rejected."""
+    """A capture contains direct copies of pinned memory, and rejects copies that would wait."""
     pinned = {
         "contiguous": lambda: torch.zeros(6, 8, dtype=host).pin_memory(),
         "transposed": lambda: torch.zeros(8, 6, dtype=host).pin_memory().t(),

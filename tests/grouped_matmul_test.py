@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of groups of matrices. quantization_test.py tests what other products share."""
+"""Products of groups of matrices. quantization_test.py tests properties of all such products."""
 
 from typing import Any
 
@@ -50,8 +50,7 @@ def test_grouped_mm(
 
 
 def test_offsets_of_groups_may_be_wrong() -> None:
-    """As on the CPU, elements outside all groups are undefined, and offsets past the end are
-    ignored."""
+    """As on the CPU: elements outside all groups are undefined; offsets past the end, ignored."""
     a, b = torch.randn(8, 16), torch.randn(3, 16, 8)
     for ends, rows in (([1, 2, 5], 5), ([1, 2, 9], 8), ([3, 2, 8], 8)):
         offsets = torch.tensor(ends, dtype=torch.int32)

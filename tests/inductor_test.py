@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch.compile(model) on the device: generated kernels, compared with eager mode on the CPU.
 
-Each compilation of C++ takes seconds, so a test compiles as few kernels as possible.
+Each compilation of C++ takes seconds, hence a test compiles as few kernels as possible.
 """
 
 import copy
@@ -301,7 +301,7 @@ def test_two_devices_and_the_host_in_one_graph() -> None:
 
 
 def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
-    """A defect of torch for each kind of device; docs/compile.md has the workaround."""
+    """Documents a defect of torch on every kind of device; docs/compile.md has the workaround."""
 
     def without_index(scale: float) -> Tensor:
         return torch.full((3,), scale, device=DEVICE) * 2
@@ -315,7 +315,7 @@ def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
         torch.openreg.set_device(index)
         device = torch.device(DEVICE, torch.openreg.current_device())
         assert second(1.5, device).device == without_index(1.5).device == device
-        # If torch fixes it, the index is 1; then delete the section in docs/compile.md, too.
+        # If torch fixes the defect, the index is 1; then delete the section in docs/compile.md.
         assert first(1.5).device.index == 0
 
 
@@ -433,7 +433,7 @@ def test_compiled_by_worker_processes() -> None:
 
 
 def test_second_process_uses_the_caches() -> None:
-    # No other program here has this function. The header for vectors is already precompiled.
+    # No other test compiles this function, hence the first process does not find it in the caches.
     program = """
         import torch
         from torch._dynamo.utils import counters
@@ -450,7 +450,7 @@ def test_second_process_uses_the_caches() -> None:
 
 def test_no_compiler_is_said_clearly() -> None:
     def function(x: Tensor) -> Tensor:
-        return x.cos() + 1.1875  # not cached: nothing else here computes it
+        return x.cos() + 1.1875  # in no cache, because no other test computes it
 
     x = torch.ones(3, device=DEVICE)
     with config.patch({"cpp.cxx": ("no_such_compiler",)}):
@@ -480,7 +480,7 @@ def test_lines_of_generated_code_are_correct() -> None:
 
 
 def _is_ours(value: object) -> bool:
-    """Whether a function or class is defined in compile/."""
+    """Returns whether a function or class is defined in compile/."""
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     if isinstance(value, property):
@@ -490,7 +490,7 @@ def _is_ours(value: object) -> bool:
 
 
 def _replaced() -> set[str]:
-    """Our functions and classes that replace others in modules and classes of torch."""
+    """Returns the names in modules and classes of torch that refer to code of compile/."""
     generated = "torch._inductor.runtime.compile_tasks."
     of_torch = [
         module
@@ -516,7 +516,7 @@ def test_nothing_of_torch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"passes": ["fold"]}
     compiled = torch.compile(lambda x: x * 2 * 3, backend="openreg", options=options)
     assert compiled(torch.ones(2, device=DEVICE)).tolist() == [6, 6]
-    # torch's set_group_algorithm_for_combo_kernels() sets this.
+    # torch's own set_group_algorithm_for_combo_kernels() stores this function.
     given = {"ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels"}
     assert _replaced() == given
     ours: Any = get_scheduling_for_device(DEVICE)

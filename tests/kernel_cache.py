@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A separate cache of generated code for one test file.
+"""A fixture that gives a test file its own cache of generated code. An import activates it:
 
     from tests.kernel_cache import own_cache as own_cache
-
-is sufficient to use it.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memcheck finds invalid writes and leaks, and does not affect correct programs.
 
-Each test uses a separate process, because memcheck is enabled at process start. Invalid writes are
-made with fills by the driver, which knows only the allocator's segments and therefore permits
-writes outside a tensor.
+Each test uses a separate process, because memcheck is enabled at process start. The programs make
+invalid writes with the driver's fills: the driver checks only the bounds of the allocator's
+segments, and therefore permits writes outside a tensor.
 """
 
 import subprocess
@@ -42,7 +42,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def output(code: str) -> str:
-    """The output of a process that must succeed without output to stderr."""
+    """Runs a program, which must succeed and write nothing to stderr, and returns its output."""
     done = run(code)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -349,8 +349,8 @@ def test_wrong_values_are_refused() -> None:
 
 
 def test_threads_free_memory_while_a_queue_is_full() -> None:
-    # One thread waits for room in the queue, without the GIL. The other then waits for the first,
-    # which needs the GIL to continue.
+    # One thread waits for room in the queue, without the GIL. The other one then waits for the
+    # first, and must release the GIL meanwhile, which the first needs to continue.
     text = output(
         """
 import threading

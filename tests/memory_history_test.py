@@ -326,7 +326,7 @@ def test_the_end_of_a_process_that_records() -> None:
 
 
 def train() -> torch.nn.Module:
-    """Allocates blocks of all kinds and frees some of them."""
+    """Trains a model, which allocates blocks of all kinds and frees some; returns the model."""
     model = torch.nn.Sequential(
         torch.nn.Linear(300, 2000), torch.nn.ReLU(), torch.nn.Linear(2000, 10)
     ).to("openreg")
@@ -383,7 +383,7 @@ def test_the_events_lead_to_the_state() -> None:
             assert event["addr"] not in held
             held[event["addr"]] = event["size"]
         elif event["action"] == "free_completed":
-            held.pop(event["addr"], None)  # some blocks are older than the history
+            held.pop(event["addr"], None)  # the block may be older than the history
     blocks = [
         block
         for segment in memory._snapshot(0)["segments"]
@@ -434,7 +434,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
         for block in segment["blocks"]
         if block["state"] == "active_allocated"
     )
-    summary = viz.segsum(snapshot)  # it checks the sums itself
+    summary = viz.segsum(snapshot)  # also checks the sums
     assert f"total_allocated: {viz.Bytes(allocated)}" in summary
     assert f"segments: {len(snapshot['segments'])}" in summary
 
@@ -454,7 +454,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
     assert {parameter.data_ptr() for parameter in model.parameters()} <= left
 
     def lines_of(text: str) -> str:
-        return text  # instead of a script that draws an image
+        return text  # torch's default would run a script that draws an image
 
     flames = viz.memory(snapshot, format_flamegraph=lines_of).splitlines()
     assert all(line.startswith("stream_") for line in flames)
@@ -471,7 +471,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
 
 
 def test_memory_freed_with_a_code_object() -> None:
-    """torch frees code objects, and everything they own, under a lock that each record takes."""
+    """torch frees code objects, with all that they own, under a lock that each event acquires."""
     printed = child.output(
         """
         import weakref

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Private pools: which allocations use them, nesting, threads, and release."""
+"""Private memory pools: the allocations that use them, nesting, threads, and release."""
 
 import gc
 import threading
@@ -30,7 +30,7 @@ def test_a_pool_has_segments_of_its_own() -> None:
         inside = tensor(30)
     address = inside.data_ptr()
     del inside
-    outside = tensor(30)  # the cache has 30 MiB, but not for other pools
+    outside = tensor(30)  # must not use the 30 MiB that the pool has cached
     assert outside.data_ptr() != address
     with torch.openreg.use_mem_pool(pool):
         again = tensor(30)
@@ -280,7 +280,7 @@ def test_a_pool_whose_stream_is_busy_is_dropped_without_a_wait() -> None:
     before = torch.openreg.memory_reserved()
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):
-        x = tensor(40).add_(1)  # only a first call waits
+        x = tensor(40).add_(1)  # the first call with these dtypes waits
     torch.openreg.synchronize()
     torch.openreg._sleep(300_000_000)
     x.add_(1)
@@ -288,5 +288,5 @@ def test_a_pool_whose_stream_is_busy_is_dropped_without_a_wait() -> None:
     assert not torch.openreg.current_stream().query()
     torch.openreg.synchronize()
     another = torch.openreg.MemPool()
-    del another  # checks the pools that were dropped earlier
+    del another  # dropping a pool also releases pools that were dropped while busy
     assert torch.openreg.memory_reserved() == before

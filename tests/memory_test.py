@@ -179,7 +179,7 @@ def test_before_the_first_use_there_is_nothing() -> None:
 
 
 def memory_files() -> int:
-    """The bytes of memory that the devices use: pages of their files."""
+    """Returns the bytes of memory that the devices use: the pages of their files."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{name}"
@@ -187,7 +187,7 @@ def memory_files() -> int:
             if "memfd:" in os.readlink(path):
                 total += os.stat(path).st_blocks * 512
         except FileNotFoundError:
-            pass  # closed in the meantime
+            pass  # the file was closed in the meantime
     return total
 
 
@@ -305,7 +305,7 @@ def test_the_settings_of_the_environment() -> None:
         assert torch.openreg.memory_reserved() == 32 << 20, torch.openreg.memory_reserved()
         assert torch.openreg.get_per_process_memory_fraction() == 0.5
         assert torch.openreg.get_per_process_memory_fraction(1) == 0.5
-        # Also at run time.
+        # Settings may also change at run time.
         torch._C._accelerator_setAllocatorSettings("roundup_power2_divisions:1")
         other = torch.empty(5 << 20, dtype=torch.uint8, device="openreg")
         assert torch.openreg.memory_allocated() == 11 << 20

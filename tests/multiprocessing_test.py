@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors shared by several processes: no copies, and memory lives as long as it is used."""
+"""Tensors shared by several processes: without copies, and with memory that any process keeps."""
 
 import ctypes
 import gc
@@ -158,7 +158,7 @@ def test_returned_tensor_is_the_same_memory(other: Peer) -> None:
     del tensor
     gc.collect()
     torch.openreg.ipc_collect()
-    back = other.call(peer.give, "t")  # this process had released it
+    back = other.call(peer.give, "t")  # returns to its owner, which had released it
     assert back.data_ptr() == pointer
     other.call(peer.drop, "t")
     assert back.add_(1).tolist() == [2.0] * 100
@@ -266,7 +266,7 @@ def test_an_imported_storage_is_not_resized(other: Peer) -> None:
     other.call(peer.keep, "t", tensor)
     with pytest.raises(RuntimeError, match="not resizable"):
         other.call(peer.resize, "t", 4000)
-    tensor.resize_(1000)  # new memory, which is not shared
+    tensor.resize_(1000)  # allocates new memory, which is not shared
     tensor.fill_(3)
     assert other.call(peer.values, "t") == [1.0] * 10
     other.call(peer.drop, "t")
@@ -305,7 +305,7 @@ def test_invalid_handle_of_a_storage_is_rejected(other: Peer) -> None:
     with pytest.raises(ValueError, match="400 bytes cannot be imported as a storage of 4000"):
         _rebuild_storage(kind, _C.export_storage(storage), 4000, 0)
     del storage
-    assert allocated() > before  # one handle was never imported: the one for the wrong device
+    assert allocated() > before  # the handle for the wrong device, never imported, keeps memory
     other.call(peer.keep, "t", torch.ones(3, device="openreg"))
     assert other.call(peer.values, "t") == [1.0] * 3
     other.call(peer.drop, "t")
@@ -342,7 +342,7 @@ def _through(queue: Any, back: Any, tensor: torch.Tensor) -> None:
     received.add_(tensor)
     torch.openreg.synchronize()
     back.put(received)
-    assert queue.get() == "read"  # the sender must live until its memory is read
+    assert queue.get() == "read"  # the sender must live until the receiver has read its memory
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

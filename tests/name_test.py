@@ -11,7 +11,8 @@ import pytest
 
 PACKAGES = ["torch_openreg", "torch_openreg_autoload", "torch_openreg_compile", "openreg_graph"]
 
-# The name alone, as that of the module, or with an index. Error messages start with "openreg: ".
+# Matches the name alone, as that of the module, or with an index; but not the prefix "openreg: " of
+# error messages.
 NAME = re.compile(r"^openreg$|\btorch\.openreg\b|\bopenreg:(\d|$)")
 
 
@@ -31,7 +32,7 @@ def documentation(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def strays(text: str) -> list[str]:
-    """Returns the strings that contain the name, with their lines."""
+    """Returns the strings that contain the device's name, with the numbers of their lines."""
     tree = ast.parse(text)
     prose = set(documentation(tree))
     return [

@@ -41,7 +41,7 @@ class Residual(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Token and position embeddings, a transformer encoder, a mean."""
+    """A classifier of token sequences: embeddings, a transformer encoder, and a mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,8 @@ def test_trains_like_the_cpu_and_does_not_wait(name: str, optimizer: str) -> Non
     for (key, mine), other in zip(
         ours.state_dict().items(), theirs.state_dict().values(), strict=True
     ):
-        # Adam divides by the magnitude of a gradient, so a rounding error becomes a step.
+        # Adam divides by the magnitude of a gradient, hence rounding errors of a small gradient
+        # change a whole step.
         torch.testing.assert_close(mine.cpu(), other, rtol=2e-2, atol=2e-2, msg=key)
 
 
@@ -191,7 +192,7 @@ def test_parameters_that_move_stay_the_same_objects() -> None:
     layer.to("openreg")
     assert layer.weight is weight
     layer(torch.ones(1, 3, device="openreg")).sum().backward()
-    optimizer.step()  # uses the parameters that it got on the CPU
+    optimizer.step()  # the optimizer got the parameters when they were on the CPU
     assert torch.equal(layer.weight.detach().cpu(), before - 1)
     layer.cpu()
     assert layer.weight is weight

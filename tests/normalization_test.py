@@ -21,8 +21,8 @@ aten = torch.ops.aten
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    # The CPU distributes even a few rows, and each thread has its own 16-bit sum. The device runs
-    # such small kernels with one thread.
+    # The device runs small kernels with one thread. The CPU would distribute even a few rows, with
+    # a 16-bit sum per thread, and thus round differently.
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -66,7 +66,7 @@ def test_batch_norm(
     layout: str,
 ) -> None:
     torch.manual_seed(0)
-    sizes[0] += 1  # torch rejects one value per channel
+    sizes[0] += 1  # torch rejects batches with one value per channel
     parameter = _parameter_dtype(dtype, mixed)
     channels = sizes[1]
     tensors: list[Any] = [_data(sizes, dtype, layout)]
@@ -188,7 +188,8 @@ def test_group_norm(
     if affine:
         tensors[1] = torch.rand(channels).to(parameter).requires_grad_()
         tensors[2] = torch.randn(channels).to(parameter).requires_grad_()
-    # torch's formula makes the gradient contiguous on out-of-tree devices.
+    # Strides are not compared, because torch's formula makes the gradient contiguous on out-of-tree
+    # devices.
     check(lambda x, w, b: functional.group_norm(x, groups, w, b), *tensors, strides=False)
     check(lambda x, w, b: functional.group_norm(x, groups, w, b), *tensors, backward=False)
 
@@ -247,7 +248,7 @@ def test_does_not_wait() -> None:
 
 
 def _merge(parts: list[Tensor], eps: float, **running: Tensor) -> tuple[Tensor, Tensor]:
-    """The statistics of all parts of a batch, as gathered by SyncBatchNorm."""
+    """Returns the statistics of a batch, gathered from its parts as in SyncBatchNorm."""
     each = [torch.batch_norm_stats(part, eps) for part in parts]
     counts = torch.tensor([part.numel() // part.size(1) for part in parts], device=DEVICE)
     return torch.batch_norm_gather_stats_with_counts(
@@ -268,7 +269,7 @@ def _merge(parts: list[Tensor], eps: float, **running: Tensor) -> tuple[Tensor, 
 def test_parts_of_a_batch_are_normalized_like_the_whole(
     sizes: tuple[int, ...], dtype: torch.dtype, affine: bool
 ) -> None:
-    """Compares two processes that have parts of a batch with batch_norm on the CPU."""
+    """Compares the steps of two processes that share a batch with batch_norm on the CPU."""
     torch.manual_seed(0)
     statistics = torch.float64 if dtype == torch.float64 else torch.float32
     whole = (torch.randn(sizes) * 2 + 5).to(dtype).to(statistics).requires_grad_()
@@ -334,7 +335,7 @@ def test_gathering_statistics_with_one_count() -> None:
 
 
 def test_sync_batch_norm_runs_ahead() -> None:
-    """No part of it waits for the device."""
+    """No operator of SyncBatchNorm makes the host wait for the device."""
     x = torch.randn(4, 3, 5, device=DEVICE)
 
     def step() -> None:

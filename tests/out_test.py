@@ -15,7 +15,7 @@ from tests.differential import DEVICE, assert_same, check, check_error, to_devic
 
 
 def warned(function: Callable[..., object], *tensors: Tensor) -> list[str]:
-    """The first sentences of the warnings of a call."""
+    """Makes a call and returns the first sentence of each warning."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         function(*tensors)
@@ -73,7 +73,7 @@ def test_a_result_that_overlaps_is_refused() -> None:
 
 
 def test_narrow_copy_respects_the_layout_of_its_result() -> None:
-    # The CPU treats every result as contiguous.
+    # Not compared with the CPU, whose kernel treats every result as contiguous.
     x = torch.arange(12.0).view(4, 3)
     out = torch.zeros(3, 2, device=DEVICE).t()
     assert torch.narrow_copy(to_device(x), 0, 1, 2, out=out) is out

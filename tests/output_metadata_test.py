@@ -25,12 +25,12 @@ def _fresh() -> Iterator[None]:
 
 
 def reals(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Make:
-    """Random arguments that require gradients."""
+    """Returns a function that makes random arguments that require gradients."""
     return lambda: tuple(torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes)
 
 
 def plain(*shapes: tuple[int, ...]) -> Make:
-    """Random arguments that do not require gradients."""
+    """Returns a function that makes random arguments that do not require gradients."""
     return lambda: tuple(torch.randn(shape) for shape in shapes)
 
 
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         lambda x, t: torch.ctc_loss(x, t, (9, 8), (3, 2)),
         _ctc,
     ),
-    # torch's gradient formulas of these three read data on the host.
+    # Without gradients: torch's gradient formulas of the next three read data on the host.
     "prod": (lambda x: x.prod(), plain((3, 4))),
     "median": (lambda x: x.median(), plain((3, 5))),
     "masked_scatter": (
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
     "logcumsumexp": (lambda x: x.logcumsumexp(1), reals((3, 5))),
     "nansum": (lambda x: x.nansum(1), reals((3, 5))),
     "trace": (lambda x: x.trace(), reals((4, 5))),
-    # One tensor as two arguments, which requires gradients.
+    # The same tensor, which requires gradients, is both the input and out=.
     "i0_": (lambda x: (x * 1).i0_(), reals((5,))),
     "histc": (lambda x: x.histc(4, -1, 1), plain((20,))),
     "searchsorted": (lambda x, y: torch.searchsorted(x.cumsum(0).abs(), y), plain((9,), (4,))),
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         reals((1, 2, 3, 4, 3)),
     ),
     "linalg.qr": (torch.linalg.qr, reals((4, 3))),
-    # Not linalg.solve, which waits on every device to report a singular matrix.
+    # linalg.solve is not tested, because it waits on every device to report a singular matrix.
     "linalg.solve_ex": (torch.linalg.solve_ex, reals((3, 3), (3, 2))),
     "lu_solve": (
         lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor_ex(x)[:2], y.mT, adjoint=True),
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
 
 
 def synchronous() -> dict[str, int]:
-    """The number of waits of each operator since the last reset."""
+    """Returns the number of waits of each operator that has waited since the last reset."""
     return {name: r.synchronous for name, r in fallback.stats().items() if r.synchronous > 0}
 
 
@@ -192,7 +192,7 @@ def test_forward_and_backward_run_ahead(name: str) -> None:
     torch.openreg.synchronize()
     torch.openreg._sleep(100_000_000)
     step()
-    assert not torch.openreg.current_stream().query(), "something waited"
+    assert not torch.openreg.current_stream().query(), "the step made the host wait"
     torch.openreg.synchronize()
 
 
@@ -315,7 +315,7 @@ def test_arguments_may_change_after_the_call() -> None:
 
 
 def test_sizes_that_depend_on_data() -> None:
-    """The host waits for these every time."""
+    """The host waits in every call whose output size depends on data."""
     for data, size in (([1, 1, 2], 2), ([4, 5, 6], 3), ([0, 0, 0], 1)):
         x = torch.tensor(data, device=DEVICE)
         assert torch.unique(x).numel() == size
@@ -324,7 +324,7 @@ def test_sizes_that_depend_on_data() -> None:
         assert torch.masked_select(x, x > 1).numel() == sum(number > 1 for number in data)
         assert torch.repeat_interleave(x).numel() == sum(data)
     assert synchronous()["aten::bincount"] == 3
-    # torch does not tag this one, although its size is the sum of its lengths.
+    # torch does not tag this operator, although its output size is the sum of its lengths.
     for lengths in ([0, 1, 3], [0, 2, 4], [0, 1, 2]):
         offsets = [torch.tensor(lengths, device=DEVICE)]
         dense = torch.ones(2, 2, 3, device=DEVICE)
@@ -343,7 +343,7 @@ def test_lengths_on_the_cpu_are_checked() -> None:
 
 
 def test_a_broken_promise_is_an_error_and_then_waits() -> None:
-    """A kernel whose output size depends on data, although torch does not tag it."""
+    """An untagged kernel whose output size depends on data raises an error once, then waits."""
     done = child.run(
         """
         import torch

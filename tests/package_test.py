@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package: what its import adds to torch, and what it does not change."""
+"""The package: the names that its import adds to torch, and the state that it does not change."""
 
 import importlib.metadata
 import inspect
@@ -171,7 +171,8 @@ def test_each_library_is_loaded_once() -> None:
         assert len([path for path in mapped if path.endswith("/" + name)]) == 1, (name, mapped)
 
 
-# Threads, open files and shared mappings of the process; and its address space in MiB.
+# Functions of a program: held() counts threads, open files and shared mappings of the process;
+# space() is its address space in MiB.
 HELD = """
 import os, sys
 
@@ -273,7 +274,8 @@ def test_seeds_and_queries_initialize_nothing() -> None:
     ids=["empty", "empty-nested", "sparse", "csr", "quantized", "nested"],
 )
 def test_first_use_of_the_device_may_be_a_tensor_with_parts(make: str, use: str) -> None:
-    # The first use of the device registers the fallbacks for these tensors.
+    # The first use of the device must register the fallbacks for sparse, quantized and nested
+    # tensors.
     child.output(
         f"""
         import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Another process, for tests of sharing between processes: it runs functions of this module."""
+"""Runs functions of this module in another process, for tests of sharing between processes."""
 
 import gc
 import multiprocessing
@@ -60,7 +60,7 @@ def make(name: str, size: int, value: float) -> torch.Tensor:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Returns everything about a tensor except its elements."""
+    """Returns the metadata of a tensor."""
     tensor = kept[name]
     return {
         "type": type(tensor).__name__,
@@ -77,7 +77,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def same_storage(first: str, second: str) -> bool:
-    """Whether two kept tensors share a storage."""
+    """Returns whether two kept tensors share a storage."""
     one, two = kept[first].untyped_storage(), kept[second].untyped_storage()
     return bool(one._cdata == two._cdata)
 
@@ -103,7 +103,7 @@ def resize(name: str, size: int) -> None:
 
 
 def pass_on(name: str, connection: Connection, other: str) -> None:
-    """Sends a kept object to the process at the other end, which keeps it as ``other``."""
+    """Sends a kept object to the process at the other end of ``connection``; it keeps ``other``."""
     connection.send((keep, (other, kept[name])))
     good, value = connection.recv()
     if not good:
@@ -165,7 +165,7 @@ def serve(connection: Connection) -> None:
 
 
 class Peer:
-    """The process, as seen by a test. Use it as a context manager, which ends the process."""
+    """A test's handle of the process. As a context manager, it ends the process at its end."""
 
     def __init__(self, method: str = "spawn") -> None:
         context = torch.multiprocessing.get_context(method)
@@ -177,12 +177,12 @@ class Peer:
         theirs.close()
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Requests a call of ``function``."""
+        """Requests a call of ``function``, without waiting for its result."""
         self.connection.send((function, arguments))
 
     def receive(self) -> Any:
-        """Returns the result of the function."""
-        assert self.connection.poll(PATIENCE), "the process hangs"
+        """Waits for the requested call and returns its result; raises its error."""
+        assert self.connection.poll(PATIENCE), f"no answer of the process within {PATIENCE:g} s"
         good, value = self.connection.recv()
         if not good:
             raise RuntimeError(value)
@@ -210,4 +210,4 @@ class Peer:
     ) -> None:
         self.connection.close()
         self.process.join(PATIENCE)
-        assert self.process.exitcode is not None, "the process hangs"
+        assert self.process.exitcode is not None, f"no exit of the process within {PATIENCE:g} s"

@@ -87,7 +87,7 @@ def test_python_does_not_wait_for_copies() -> None:
     moved = source.to("openreg", non_blocking=True)
     target.copy_(moved.mul_(3), non_blocking=True)
     assert not torch.openreg.current_stream().query()
-    assert target.sum().item() == 0  # nothing has run
+    assert target.sum().item() == 0  # the copies have not run
     torch.openreg.current_stream().synchronize()
     assert target.sum().item() == 3 * N
 
@@ -119,7 +119,7 @@ def test_copies_overlap_with_computation(direction: str) -> None:
     torch.openreg.synchronize()
     times = {mark: origin.elapsed_time(mark) for mark in marks}
     assert times[copy_start] < times[copy_end]
-    # The two intervals overlap: the copies did not wait for the computation.
+    # The two intervals must overlap, which shows that the copies did not wait for the computation.
     assert max(times[compute_start], times[copy_start]) < min(times[compute_end], times[copy_end])
     assert device.sum().item() == (5 * N if direction == "to the device" else 0)
     assert host.sum().item() == (5 * N if direction == "to the device" else 0)
@@ -291,7 +291,8 @@ def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
 
 
 def test_captures_leave_no_pinned_memory_pending() -> None:
-    # Pending memory is checked at each allocation and free, which it makes slower.
+    # Each allocation and free checks the pending memory, hence memory that stays pending would slow
+    # them down.
     x = torch.zeros(1000, device="openreg")
 
     def capture() -> None:

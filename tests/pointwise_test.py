@@ -27,25 +27,25 @@ OPERATORS = [
 
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4, 5), (0, 3), (65, 1001)]
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-40, 1.0, -1.0, 0.5, 1.5, 88.8, 3e38]
-# Values of scalar parameters without a default.
+# Values for scalar parameters without a default; 0.5 for others.
 SCALARS = {"value": 0.7, "weight": 0.3, "beta": 1.3, "threshold": 0.2}
 
 
 def overload(operator: str) -> Any:
-    """The function for an operator's name."""
+    """Returns the overload of an operator by its name, such as "add.Tensor"."""
     name, _, rest = operator.partition(".")
     return getattr(getattr(torch.ops.aten, name), rest or "default")
 
 
 def in_place(operator: str) -> Any | None:
-    """The in-place variant of an operator, or None if there is none."""
+    """Returns the in-place variant of an operator, or None if there is none."""
     name, _, rest = operator.partition(".")
     packet = getattr(torch.ops.aten, f"{name}_", None)
     return None if packet is None else getattr(packet, rest or "default", None)
 
 
 def arguments(function: Any, shape: tuple[int, ...], dtype: torch.dtype) -> list[Any]:
-    """Random tensors and scalars for all parameters without a default."""
+    """Returns random tensors, and scalars, for all parameters without a default."""
     return [
         torch.randn(shape, dtype=dtype)
         if str(argument.type) == "Tensor"

@@ -21,7 +21,7 @@ KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 class Trace:
-    """An exported trace."""
+    """A trace as a program would read it: exported to a file and loaded again."""
 
     def __init__(self, profiler: Any, folder: Path) -> None:
         path = folder / "trace.json"
@@ -99,7 +99,7 @@ def test_arrows_go_from_calls_to_their_work(model: nn.Module, x: Tensor, tmp_pat
 
 
 def test_work_is_linked_to_its_operator(model: nn.Module, x: Tensor, tmp_path: Path) -> None:
-    """Work is linked in the backward pass, too."""
+    """Each kernel is linked to the operator that launched it, in the backward pass, too."""
     _, trace = run(lambda: step(model, x), tmp_path)
     operators = {e["args"]["External id"]: e["name"] for e in trace.of("cpu_op")}
     linked = [(e["name"], operators.get(e["args"].get("External id"))) for e in trace.work()]
@@ -116,7 +116,7 @@ def test_device_times_are_the_sum_of_the_rows(model: nn.Module, x: Tensor, tmp_p
 
     profiler, trace = run(train, tmp_path)
     rows = sum(e["dur"] for e in trace.work())
-    # torch lists operators on the CPU, with the time of their kernels, and the kernels themselves.
+    # torch lists both the operators, on the CPU with the time of their kernels, and the kernels.
     by_operator = [e for e in profiler.key_averages() if e.device_type.name == "CPU"]
     by_kernel = [e for e in profiler.key_averages() if e.device_type.name != "CPU"]
     for told in (by_operator, by_kernel):
@@ -384,7 +384,7 @@ def test_the_legacy_profiler(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
-    """A region has the time of its work; a driver call has only its own time on the host."""
+    """A region includes the device time of its work, but the driver calls in it have none."""
 
     def compute() -> None:
         with record_function("region"):
@@ -399,7 +399,7 @@ def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_operators_within_kernels_are_not_shown(tmp_path: Path, busy: bool) -> None:
-    """Operators that a kernel calls are internal, whether they run in the launch or later."""
+    """A profile omits operators that a kernel calls, whether they run in the launch or later."""
     x = torch.randn(64, 64, device="openreg")
     y = torch.empty_like(x)
 
@@ -461,7 +461,7 @@ def test_memory_of_the_device(tmp_path: Path) -> None:
 
 
 def test_memory_without_device_activity(tmp_path: Path) -> None:
-    """In the first session of a process."""
+    """The first session of a process records device memory with the CPU activity alone."""
     file = tmp_path / "memory.json"
     code = f"""
         import torch

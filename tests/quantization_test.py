@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of quantized matrices: int8, int4, float8; and tests shared with grouped products."""
+"""Products of quantized matrices: int8, int4, float8; and tests of grouped products with them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -135,13 +135,12 @@ def test_wrong_arguments_of_weight_int8pack_mm(
 
 
 def two_a_byte(numbers: Tensor) -> Tensor:
-    """Packs pairs of columns into bytes as the operator expects, the first one in the upper
-    bits."""
+    """Packs pairs of columns into bytes for the operator, the first column in the upper bits."""
     return (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
 
 
 def int4(n: int, k: int, group: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Values from 0 to 15, their scales and zero points, and the weight that they represent."""
+    """Returns values from 0 to 15, their scales and zero points, and the weight they represent."""
     numbers = torch.randint(0, 16, (n, k), dtype=torch.int32)
     scales_and_zeros = torch.rand(k // group, n, 2).to(dtype)
     scales, zeros = scales_and_zeros.double().repeat_interleave(group, 0).unbind(2)
@@ -178,7 +177,7 @@ def test_weight_int4pack_mm(
 
 
 def test_weight_int4pack_mm_is_that_of_the_cpu() -> None:
-    """The CPU has another operator and packing. The weight is unpacked in several steps."""
+    """Compares with the CPU's operator and packing. The weight is unpacked in several steps."""
     numbers, scales_and_zeros, _ = int4(1024, 512, 64, torch.bfloat16)
     for m in (1, 33):
         x = torch.randn(m, 512).bfloat16()
@@ -284,7 +283,7 @@ def test_scaled_mm(
             )
         else:
             result = torch._scaled_mm(a, b, scale_a, scale_b, bias=given, out_dtype=out)
-        # torch.testing has no tolerance for float8.
+        # Convert float8 to float, because torch.testing has no tolerance for float8.
         return result.float() if out == FLOAT8 else result
 
     check(product, a, b, *scales, *([] if extra is None else [extra]))
@@ -520,7 +519,7 @@ def test_tensors_of_the_cpu_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_compiled(name: str) -> None:
-    """The operator between generated kernels."""
+    """Compiles the operator between generated kernels, and compares with eager mode."""
     function, make = OPERATORS[name]
     arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
 

@@ -106,7 +106,7 @@ UNARY: dict[str, Operator] = {
     "sparse": lambda x: x.to_sparse().coalesce().to_dense(),
     "csr": lambda x: x.to_sparse_csr().to_dense(),
     "quantize": lambda x: torch.quantize_per_tensor(x.float(), 1, 0, torch.qint32).dequantize(),
-    # Large enough for a team of threads; the sum still fits into the 24 bits of a float.
+    # Large enough for a team of threads, but with a sum that fits into the 24 bits of a float.
     "large": lambda x: wrap(
         wrap(torch.arange(1 << 17, dtype=x.dtype, device=x.device) + wrap(x.sum())).sum()
     ),
@@ -116,7 +116,7 @@ CHANGES: dict[str, Operator] = {
     "add_": lambda x, y: x.add_(y).remainder_(97),
     "sub_": lambda x, y: x.sub_(y).remainder_(97),
     "mul_": lambda x, y: x.mul_(y).remainder_(97),
-    # If the shapes differ, torch warns and resizes; views of x would then be out of bounds.
+    # If the shapes differed, torch would resize x, and views of x could be out of bounds.
     "out": lambda x, y: torch.neg(y, out=x) if x.shape == y.shape else x,
     "index_add_": lambda x, y: x.index_add_(
         0, torch.zeros(y.shape[0], dtype=torch.int64, device=x.device), y
@@ -133,7 +133,7 @@ CHANGES_BY_NUMBER: dict[str, Operator] = {
     "shrink": lambda x, n: x.resize_(x.numel() // 2) if x.is_contiguous() else x,
 }
 SWAPS: dict[str, Operator] = {
-    # Makes a smaller tensor: a larger one would have uninitialized elements.
+    # Makes the tensor smaller, because a larger one would have uninitialized elements.
     "resize_": lambda x, y: x.clone().resize_(x.numel() // 2),
     "set_": lambda x, y: torch.empty(0, dtype=y.dtype, device=y.device).set_(y),
     "data": replace,
@@ -164,7 +164,7 @@ def strides(tensor: Tensor) -> list[int]:
 
 
 class Failed:
-    """The exception of a call."""
+    """The result of a call that raised an exception."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -174,7 +174,7 @@ class Failed:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    # The classes of exceptions may differ; other tests compare them.
+    # CPU and device may raise different classes of exceptions, which other tests compare.
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError) as error:
@@ -182,7 +182,7 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def step(function: Callable[..., None]) -> Callable[..., None]:
-    """Records the call as text. If its tensor does not exist, the call has no effect."""
+    """Decorates a step: records the call as text, and skips it if the tensor does not exist."""
     parameters = list(inspect.signature(function).parameters)[1:]
 
     @functools.wraps(function)
@@ -199,7 +199,7 @@ wants_tensor = precondition(lambda machine: bool(machine.pairs))
 
 
 class Program(RuleBasedStateMachine):
-    """Pairs of a CPU tensor and a device tensor that must stay equal."""
+    """A random program on pairs of a CPU tensor and a device tensor, which must stay equal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class Program(RuleBasedStateMachine):
             self.pairs.pop(0)  # freed, even if work on it is queued
 
     def call(self, theirs: Any, function: Operator, where: Tensor, *others: Tensor) -> Any:
-        """Calls a function on the device.
+        """Calls a function on the device, which must fail if it failed on the CPU (`theirs`).
 
         Some errors are raised only by a synchronization after the call. It may be the second
         synchronization: the first one raises the error of queued work, the second one raises the
@@ -323,7 +323,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, operator=st.sampled_from(sorted(DRAWS)), seed=st.integers(0, 9))
     @step
     def draw(self, a: int, operator: str, seed: int) -> None:
-        """The same seed gives the same numbers, regardless of queued work."""
+        """Draws twice from the same seed, which must give equal numbers whatever work is queued."""
         like = self.pick(a)[1]
         generator = torch.Generator(like.device)
         first, second = (DRAWS[operator](like, generator.manual_seed(seed)) for _ in range(2))
@@ -333,7 +333,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, number=st.integers(0, 2))
     @step
     def backward(self, a: int, b: int, number: int) -> None:
-        """Gradients of the sum of x * x * y, with the second product on another stream."""
+        """Computes gradients of the sum of x * x * y, with the second product on another stream."""
 
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().to(torch.float64, copy=True).requires_grad_()
@@ -373,7 +373,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, way=st.sampled_from(["stream", "event", "query"]))
     @step
     def round_trip(self, a: int, way: str) -> None:
-        """Copies through pinned memory, whose last reference is dropped during the copy back."""
+        """Copies a tensor through pinned memory, which is dropped while the copy back is queued."""
         theirs, ours = self.pick(a)
         stream = self.current[ours.device.index]
         pinned = torch.empty(ours.shape, dtype=ours.dtype, pin_memory=True)
@@ -426,7 +426,7 @@ class Program(RuleBasedStateMachine):
     @rule(device=devices, number=st.integers(0, 2), by_event=flags)
     @step
     def switch_stream(self, device: int, number: int, by_event: int) -> None:
-        """The new stream waits for all queued work on both devices."""
+        """Makes another stream current, which waits for all queued work on both devices."""
         stream = self.streams[device][number]
         for earlier, event in zip(self.current, self.events, strict=True):
             if by_event:
@@ -437,7 +437,7 @@ class Program(RuleBasedStateMachine):
         self.current[1 - device].wait_stream(stream)
         self.current[device] = stream
         self.make_current()
-        # Memory is used on a different stream than the one of its allocation.
+        # Later steps use the tensors on a different stream than the one that allocated them.
         for _, ours in self.pairs:
             if ours.device == stream.device:
                 ours.record_stream(stream)
@@ -481,7 +481,7 @@ class Program(RuleBasedStateMachine):
     # --------------------------------------------------------------------------------------- text
 
     def results(self) -> list[str]:
-        """The values on the CPU, one line per tensor."""
+        """Returns the values of the CPU tensors as text, one line per tensor."""
         return [
             " ".join(
                 [
@@ -502,7 +502,7 @@ class Program(RuleBasedStateMachine):
             function(self, **{key: types[key](word) for key, word in arguments})
 
 
-# Warnings about deprecated and prototype features of torch.
+# Ignores torch's warnings about deprecated and prototype features.
 quiet = pytest.mark.filterwarnings(
     "ignore:An output with one or more elements was resized",
     "ignore:Sparse CSR tensor support",
@@ -525,7 +525,7 @@ TestProgram = quiet(Program.TestCase)
 
 
 def driver(*flags: str) -> list[list[str]]:
-    """The output of the driver: steps and results of each program."""
+    """Runs the driver and returns its output: the lines with steps and results of each program."""
     done = subprocess.run([DRIVER, "--show", *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [program.splitlines() for program in done.stdout.split("\n\n") if program]

@@ -53,7 +53,7 @@ def attend(operator: Callable[..., Any]) -> Any:
 
 
 def layers(kind: Callable[..., torch.nn.Module]) -> Any:
-    """Two recurrent layers with dropout between them and fixed weights."""
+    """Runs two recurrent layers with fixed weights and dropout between them."""
     with torch.random.fork_rng(devices=range(torch.openreg.device_count())):
         torch.manual_seed(0)
         network = kind(4, 4, num_layers=2, dropout=0.5).to("openreg")
@@ -62,7 +62,8 @@ def layers(kind: Callable[..., torch.nn.Module]) -> Any:
 
 aten = torch.ops.aten
 
-# Every random operator that the device can reach; their variants use the same code.
+# A call of every random operator that has a kernel for the device. Their overloads are not listed,
+# because they use the same code.
 DRAWS: dict[str, Callable[[], Any]] = {
     "_fused_dropout": lambda: torch._fused_dropout(tensor(), 0.5),
     "_sample_dirichlet": lambda: torch._sample_dirichlet(tensor(2)),
@@ -123,8 +124,8 @@ DRAWS: dict[str, Callable[[], Any]] = {
     "uniform_": lambda: tensor().uniform_(),
 }
 
-# These draw nothing on this device: the first selects an implementation, the others have no
-# dropout.
+# Operators that torch tags as random but that draw nothing on this device: the first one selects an
+# implementation, the others do not support dropout.
 NOT_RANDOM = {
     "_fused_sdp_choice",
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -133,7 +134,7 @@ NOT_RANDOM = {
 
 
 def drawn(draw: Callable[[], Any]) -> Tensor:
-    """All values of the results, as one CPU tensor."""
+    """Makes a call and returns all values of its results, as one CPU tensor."""
     return torch.cat([result.flatten().double().cpu() for result in tree_leaves(draw())])
 
 
@@ -179,7 +180,7 @@ def test_every_random_operator_repeats(name: str) -> None:
     assert torch.equal(drawn(draw), third)
     assert not torch.equal(first, following)
     assert not torch.equal(following, third)
-    # The generators of the CPU and of the other device were not used.
+    # The call must not use the generators of the CPU and of the other device.
     assert torch.equal(torch.get_rng_state(), states[0])
     assert torch.equal(torch.openreg.get_rng_state(1), states[1])
 
@@ -232,7 +233,7 @@ def test_numbers_do_not_depend_on_threads() -> None:
 
 
 def test_numbers_do_not_depend_on_time() -> None:
-    """Kernels of two streams run in any order; the order of the launches determines the numbers."""
+    """Numbers depend on the order of launches, not on the order in which two streams run them."""
     streams = [torch.openreg.Stream() for _ in range(2)]
     results = []
     for delayed in (0, 1):
@@ -430,12 +431,12 @@ def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
         gradients = [start.grad, *(parameter.grad for parameter in network.parameters())]
         network.zero_grad()
         assert all(gradient is not None for gradient in gradients)
-        # Backward must not advance the sequence.
+        # The next draw shows whether the backward pass advanced the sequence, which it must not do.
         return result, gradients, torch.rand(8, device=device)  # type: ignore[return-value]
 
     plain = train(remembers=True, checkpointed=False)
     torch.testing.assert_close(train(remembers=True, checkpointed=True), plain, rtol=0, atol=0)
-    # The comparison is effective: without the state, other elements are dropped.
+    # Check that the comparison is effective: without the saved state, other elements are dropped.
     result, gradients, _ = train(remembers=False, checkpointed=True)
     assert torch.equal(result, plain[0])
     assert not torch.allclose(gradients[0], plain[1][0])
@@ -454,8 +455,7 @@ def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
 
 
 def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]:
-    """The numbers that one of four ranks draws for its part of a distributed tensor, and the
-    state."""
+    """Draws one of four ranks' part of a distributed tensor; returns numbers and final state."""
     distributed.init_process_group("openreg:fake", rank=rank, world_size=4, store=FakeStore())
     try:
         mesh = init_device_mesh("openreg", (4,))
@@ -471,10 +471,11 @@ def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]
 
 
 def test_the_tracker_of_distributed_tensors() -> None:
-    """The real tracker, for each rank in turn. It reads and writes seed and offset in 16 bytes."""
+    """Runs torch's tracker, which reads and writes the 16-byte state, for each rank in turn."""
     sharded = [shard_numbers(rank, Shard(0)) for rank in range(4)]
     replicated = [shard_numbers(rank, Replicate()) for rank in range(4)]
-    # Shards have different numbers, replicas the same; the state is the same on all ranks.
+    # Shards must have different numbers and replicas equal ones; the state must be equal on all
+    # ranks.
     assert len({number for numbers, _ in sharded for number in numbers}) == 8 * 4
     assert all(numbers == replicated[0][0] for numbers, _ in replicated)
     for ranks in (sharded, replicated):

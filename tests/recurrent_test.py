@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent networks: whole layers with oneDNN (lstm.cc), and our own cells (rnn_cells.cc)."""
+"""Recurrent networks: layers that call oneDNN (lstm.cc), and cells of aten/ (rnn_cells.cc)."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ class Network:
         return torch.func.functional_call(self.module, weights, (x, states))
 
     def states(self, batch: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-        """Random initial states."""
+        """Returns random initial states."""
         layers = self.module.num_layers * (1 + self.module.bidirectional)
         sizes = [self.module.proj_size or HIDDEN]
         sizes += [HIDDEN] if isinstance(self.module, nn.LSTM) else []
@@ -127,7 +127,7 @@ def test_autocast_computes_in_half_precision() -> None:
 
 
 def wrong_arguments(name: str) -> list[list[Tensor]]:
-    """Arguments of torch.lstm or torch.gru with sizes or dtypes that do not match."""
+    """Returns lists of arguments of torch.lstm or torch.gru whose sizes or dtypes do not match."""
     network = Network(name)
     x, weights = torch.randn(2, 3, FEATURES), network.parameters
     return [
@@ -144,7 +144,7 @@ def test_errors(number: int) -> None:
         return torch.gru(x, state, list(weights), True, 1, 0.0, True, False, False)
 
     check_error(gru, *wrong_arguments("gru")[number])
-    # The CPU does not check some sizes and dtypes here.
+    # LSTM errors are not compared with the CPU, which does not check some sizes and dtypes.
     x, hx, cx, *weights = (t.to("openreg") for t in wrong_arguments("lstm")[number])
     with pytest.raises(RuntimeError):
         torch.lstm(x, [hx, cx], weights, True, 1, 0.0, True, False, False)
@@ -163,7 +163,7 @@ def test_the_operator_of_a_layer_reports_what_it_supports() -> None:
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_gradients_of_some_results(name: str) -> None:
-    """A layer gets no gradient for unused results, or for any result."""
+    """Runs backward of a layer without gradients for some of its results, or for all of them."""
     network = Network(name)
     x = torch.randn(3, 3, FEATURES, requires_grad=True)  # valid for both values of batch_first
     states = network.states(3)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that replay captured graphs: ``mode="reduce-overhead"`` and similar modes.
+"""Fixtures that compile functions to replay captured graphs (``mode="reduce-overhead"``).
 
-Each function runs in both ways: with generated kernels, and with operators.
+A test runs its functions in two ways: with generated kernels, and with operators.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "operators": {"backend": "openreg", "mode": "reduce-overhead"},
 }
 
-#: The same two ways without graphs.
+#: Options that compile in the same two ways but without graphs.
 PLAIN: dict[str, dict[str, Any]] = {
     "generated": {},
     "operators": {"backend": "openreg", "options": {"passes": []}},
@@ -35,7 +35,7 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture(params=WAYS)
 def replaying(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """``torch.compile`` for one of the two ways."""
+    """Returns ``torch.compile`` with the arguments for one of the two ways."""
     return lambda function: torch.compile(function, **WAYS[request.param])
 
 
@@ -49,7 +49,7 @@ def random(*shape: int) -> Tensor:
 
 @pytest.fixture
 def calls() -> Iterator[list[int]]:
-    """Counts how often the host ran an operator of the program; a replay does not run it."""
+    """Yields a list with an element for each time that the host ran replay_test::count."""
     seen: list[int] = []
     library = torch.library.Library("replay_test", "DEF")
     library.define("count(Tensor x) -> Tensor")

@@ -15,7 +15,7 @@ from tests.replay_compiler import replaying as replaying
 
 
 def test_within_a_graph_of_the_program(replaying: Callable[[Any], Any]) -> None:
-    """The kernels become part of the program's graph."""
+    """While the program captures a graph, a compiled function adds its kernels to that graph."""
     compiled = replaying(lambda x: (x * 2).sin())
     x = random(6)
     for _ in range(3):
@@ -42,7 +42,7 @@ def test_streams(replaying: Callable[[Any], Any]) -> None:
         with torch.openreg.stream(streams[number % 3]):
             given = torch.full_like(x, float(number))
             result = compiled(given)
-            torch.openreg._sleep(1_000_000)  # ns: the next stream runs first unless it must wait
+            torch.openreg._sleep(1_000_000)  # the next stream would run first unless it waits
             sums.append((number, result + 1))
             del result
     torch.openreg.synchronize()
@@ -85,7 +85,7 @@ def test_threads(replaying: Callable[[Any], Any]) -> None:
 
 
 def test_a_thread_that_compiles() -> None:
-    """torch's settings belong to a thread; the policy applies to all threads."""
+    """The policy applies to all threads, although torch's settings are thread-local."""
     before = captures()
 
     def work() -> None:

@@ -27,7 +27,8 @@ def test_a_call_is_a_replay(replaying: Callable[[Any], Any], calls: list[int]) -
         x, y = random(5, 7), random(7)
         result = compiled(x, y)
         assert_close(result, (x * 2 + y).relu())
-        # First uncaptured, then captured, and captured again while the first result is held.
+        # The host runs the operator in the first three calls: uncaptured, captured, and captured
+        # again because the previous result is still held.
         assert len(calls) == min(number + 1, 3)
     assert captures() == 2
 
@@ -39,7 +40,7 @@ def test_results_stay_as_long_as_they_are_held(replaying: Callable[[Any], Any]) 
     for x, (plus, total) in zip(inputs, results, strict=True):
         assert_close(plus, x + 1)
         assert_close(total, x.sum())
-    # More than the maximum number of captures: the function ran uncaptured, with a warning.
+    # After the maximum number of captures, the function ran uncaptured, with a warning.
     assert captures() == 8
     assert counters["inductor"]["cudagraph_skips"] > 0
 
@@ -66,7 +67,7 @@ def test_any_program_agrees(steps: list[tuple[str, int]], way: str) -> None:
         held.extend(zip(compiled(x[0], y[0]), function(x[1], y[1]), strict=True))
 
     def fresh() -> tuple[Tensor, Tensor]:
-        x = torch.randint(-9, 9, (6,))  # integers, so repeated calls stay exact
+        x = torch.randint(-9, 9, (6,))  # integers stay exact in repeated calls
         return x.to("openreg"), x
 
     for action, place in steps:
@@ -153,7 +154,7 @@ def test_an_optimizer(replaying: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_random_numbers(way: str) -> None:
-    """The sequence continues from call to call, and equals that of the function without graphs."""
+    """Calls continue the sequence of random numbers as the function does without graphs."""
 
     def function(x: Tensor) -> Tensor:
         return nn.functional.dropout(x, 0.5) + torch.rand_like(x)
@@ -197,7 +198,7 @@ def test_dynamic_sizes(replaying: Callable[[Any], Any]) -> None:
             assert_close(compiled(x), torch.softmax(x * 2, -1).sum(0))
         if repetition == 2:
             before = captures()
-    assert captures() == before  # there is one for each size by then
+    assert captures() == before  # each size was captured in earlier repetitions
     assert captures() >= 3
 
 
@@ -324,7 +325,7 @@ def test_memory_is_released_with_the_function(replaying: Callable[[Any], Any]) -
 
 
 def test_with_cpp_wrapper() -> None:
-    """torch disables graphs with cpp_wrapper if it may partition graphs."""
+    """Graphs work with cpp_wrapper if torch may not partition them; otherwise it disables them."""
     with torch._inductor.config.patch(cpp_wrapper=True, graph_partition=False):
         compiled = torch.compile(lambda x: (x * 2).softmax(0) @ x, mode="reduce-overhead")
         for _ in range(4):
@@ -347,7 +348,7 @@ def test_after_passes() -> None:
 
 
 def test_cached_code_is_replayed_too() -> None:
-    """torch's caches store the code. Whether it is replayed is decided when it is loaded."""
+    """Code from torch's caches is replayed, too: replays are set up when the code is loaded."""
 
     def function(x: Tensor) -> Tensor:
         return (x * 11).tanh()

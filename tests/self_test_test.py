@@ -101,7 +101,7 @@ def gives(value: object) -> Fault:
 
 
 def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Changes the last element of a result if the first argument is on the device."""
+    """Replaces a function with one that changes the results of calls with a device tensor."""
 
     def function(first: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         result = original(first, *arguments, **named)
@@ -116,7 +116,7 @@ def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Keeps the results alive."""
+    """Replaces a function with one that keeps its results alive."""
     kept = []
 
     def function(*arguments: Any, **named: Any) -> Any:
@@ -126,8 +126,8 @@ def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-# Faults: the check that must report it, an object, its attribute, the replacement, and the text of
-# the report.
+# Each fault: the check that must report it, an object, its attribute, the replacement, and the text
+# of the report.
 FAULTS: list[tuple[str, Any, str, Fault, str]] = [
     ("memory", openreg, "memory_allocated", gives(0), "counts as 0"),
     ("memory", openreg, "mem_get_info", gives((2, 1)), "2 bytes are free, of 1"),
@@ -192,7 +192,7 @@ def test_checks_leave_everything_as_it_was() -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """A copy of the package, which a test can break."""
+    """Returns a copy of the package, which a test can break."""
     source = Path(openreg.__file__).parent.parent
     copy = tmp_path / "torch_openreg"
     for path in source.rglob("*"):

@@ -60,7 +60,7 @@ def numbers(*shape: int, device: str = "openreg:1") -> Tensor:
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:
-    """Equal values and metadata, in different memory."""
+    """Checks that a tensor has equal values and metadata, in different memory."""
     assert found.device == expected.device
     assert found.dtype == expected.dtype
     assert found.stride() == expected.stride()
@@ -73,7 +73,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     ("dtype", "legacy"),
     [(dtype, False) for dtype in DTYPES]
-    # For any device, torch cannot read newer dtypes from a legacy file.
+    # torch cannot read newer dtypes from a legacy file, for any device.
     + [(dtype, True) for dtype in DTYPES if dtype not in torch.storage._new_dtypes()],
     ids=str,
 )
@@ -196,7 +196,7 @@ assert not hasattr(torch, "openreg")
 
 
 def test_mapped_files(tmp_path: Path) -> None:
-    """With mmap, only host tensors map the file; the device has a copy."""
+    """With mmap, only host tensors map the file; device tensors are copies."""
     path = tmp_path / "tensors.pt"
     torch.save({"device": numbers(1000), "host": torch.ones(1000)}, path)
     before = path.read_bytes()
@@ -224,7 +224,7 @@ def test_untyped_storages() -> None:
     loaded = round_trip(storage)
     assert loaded.device == storage.device
     assert loaded.tolist() == storage.tolist()
-    # For any device, torch cannot read them from a legacy file or a pickle.
+    # torch cannot read untyped storages from a legacy file or a pickle, for any device.
     attempts: list[Callable[[], Any]] = [
         lambda: round_trip(storage, legacy=True),
         lambda: copy_by_pickle(storage),

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 
 
 def dense(dtype: torch.dtype = torch.float64) -> Tensor:
-    """A 4 x 6 matrix, half of it zero."""
+    """Returns a 4 x 6 matrix, half of it zero."""
     values = torch.arange(24, dtype=torch.float64).reshape(4, 6)
     return (values * (values.remainder(2) == 0)).to(dtype)
 
@@ -36,7 +36,7 @@ def sparse(layout: torch.layout, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
-    """The results of device and CPU must agree in layout, parts and values."""
+    """Checks that results of device and CPU agree in layout, parts and values."""
     for actual, expected in zip(tree_leaves(ours), tree_leaves(theirs), strict=True):
         if not isinstance(expected, Tensor):
             assert actual == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Metadata of a backend on a tensor: which operations keep it, and invalid values."""
+"""Metadata of a backend on a tensor: operations that keep or drop it, and invalid values."""
 
 import copy
 import io
@@ -80,7 +80,7 @@ def test_operations_that_keep_metadata(derive: Callable[[Tensor], Tensor]) -> No
     tensor = tensor_with_meta()
     derived = derive(tensor)
     assert get_meta(derived) == META
-    # Setting it on one does not change the other, unless they are the same object.
+    # Setting metadata on one tensor does not change that of the other, unless both are one object.
     set_meta(tensor, TensorMeta(version=9))
     assert get_meta(derived) == (TensorMeta(version=9) if derived is tensor else META)
 
@@ -89,7 +89,7 @@ class Sub(Tensor):
     """A subclass with torch's default __torch_function__."""
 
     def new_empty(self, *arguments: Any, **options: Any) -> "Sub":
-        """copy.deepcopy requires this method of a subclass."""
+        """Returns a Sub, as copy.deepcopy requires of a subclass."""
         return super().new_empty(*arguments, **options).as_subclass(Sub)
 
 
@@ -99,7 +99,7 @@ def test_subclasses() -> None:
     copied = copy.deepcopy(tensor)
     assert type(copied) is Sub
     assert get_meta(copied) == META
-    # torch creates these with as_subclass, which drops metadata.
+    # torch makes these copies with as_subclass, which drops metadata.
     for copied in (copy.copy(tensor), pickle.loads(pickle.dumps(tensor))):
         assert type(copied) is Sub
         assert get_meta(copied) is None

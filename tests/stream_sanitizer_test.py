@@ -29,7 +29,7 @@ def _sanitizer() -> Iterator[None]:
 
 
 def side_stream(device: int = 0) -> torch.Stream:
-    """A stream without any ordering with the test's other streams."""
+    """Returns a stream that is not ordered with the test's other streams."""
     return torch.Stream(f"openreg:{device}")
 
 
@@ -64,7 +64,7 @@ def test_a_read_of_what_another_stream_writes() -> None:
 
 def test_a_race_does_not_depend_on_timing() -> None:
     x = torch.zeros(N, device="openreg")
-    time.sleep(0.1)  # it is written by now, but the program has not synchronized
+    time.sleep(0.1)  # the write is done by now, but the program has not synchronized
     with (
         torch.openreg.stream(side_stream()),
         pytest.raises(RuntimeError, match="aten::add_ writes"),
@@ -403,7 +403,7 @@ def test_captured_work_does_not_use_memory() -> None:
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         y = x * 2
-    x.fill_(4)  # nothing has run yet
+    x.fill_(4)  # no race: the capture has run nothing
     graph.replay()
     assert (y + 1).tolist() == [9] * N
     assert stream_sanitizer.races() == []

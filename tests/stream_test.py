@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch_openreg
 
-# Much longer than a launch on a busy machine.
-NAP = 300_000_000  # ns
+# Nanoseconds for which a stream is kept busy, much longer than a launch on a busy machine.
+NAP = 300_000_000
 
 
 @pytest.fixture(autouse=True)
@@ -208,8 +208,8 @@ def test_priorities() -> None:
 
 
 def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
-    # The tensor is freed before its stream has run. A new tensor of its size must not see the
-    # write.
+    # The tensor is freed before its stream has written to it. A new tensor of its size must not
+    # contain the written values.
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
         torch.openreg._sleep(NAP // 3)
@@ -221,7 +221,7 @@ def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
 
 @contextmanager
 def foreign_stream(device: int) -> Iterator[int]:
-    """The handle of a stream that was not created by torch."""
+    """Creates a stream with the driver instead of torch, and yields its handle."""
     library = Path(torch_openreg.__file__).parent / "lib" / "libopenreg.so"
     driver = ctypes.CDLL(str(library))
     handle = ctypes.c_void_p()

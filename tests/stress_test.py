@@ -22,7 +22,7 @@ N = 512
 
 
 class Worker:
-    """The work of one thread. All values are small integers, so that their sums are exact."""
+    """The actions of one thread. All values are small integers, so that their sums are exact."""
 
     def __init__(self, number: int, streams: list[list[torch.Stream]]) -> None:
         self.random = random.Random(number)
@@ -37,7 +37,7 @@ class Worker:
         return device, self.random.choice(self.streams[device])
 
     def chain_over_streams(self) -> None:
-        """Additions on one tensor, each on another stream, ordered by events."""
+        """Adds to one tensor several times, each time on another stream, ordered by events."""
         device, stream = self.place()
         with torch.openreg.stream(stream):
             x = torch.zeros(N, device=f"openreg:{device}")
@@ -161,7 +161,7 @@ def test_threads_devices_and_streams() -> None:
 def test_an_error_reaches_the_thread_that_waits_for_its_stream() -> None:
     """Kernels of some threads fail. Each error must be raised by a wait for its own stream."""
     index = torch.tensor([N], device="openreg")
-    torch.ones(N, device="openreg").index_select(0, index - 1)  # first use of these dtypes
+    torch.ones(N, device="openreg").index_select(0, index - 1)  # the first use of dtypes waits
     torch.openreg.synchronize()
     seen: list[bool] = []
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measured candidates (max_autotune) and frozen weights (freezing) in generated code.
 
-Each compilation of C++ takes seconds, so a test compiles as few kernels as possible.
+Each compilation of C++ takes seconds, hence a test compiles as few kernels as possible.
 """
 
 import copy
@@ -51,7 +51,7 @@ class Images(nn.Module):
         self.conv = nn.Conv2d(3, 16, 3, padding=1)
         self.norm = nn.BatchNorm2d(16)
         self.head = nn.Linear(16, 10)
-        # Nontrivial statistics: with those of a new layer there would be nothing to fold.
+        # Make the statistics nontrivial: with those of a new layer, there would be nothing to fold.
         with torch.no_grad():
             for name, value in self.norm.state_dict().items():
                 if name in ("weight", "running_var"):
@@ -72,7 +72,7 @@ def images() -> nn.Module:
     return Images().eval()
 
 
-#: A function that creates the model, and its input.
+#: For each model: a function that creates it, and its input.
 MODELS = {"linear": (features, random(4, 16)), "conv": (images, random(2, 3, 8, 8))}
 
 
@@ -111,7 +111,7 @@ def test_measured_training_agrees_with_eager() -> None:
 
 
 def test_product_with_a_repeated_bias_is_one_operator() -> None:
-    # torch has two operators for it, and would measure them on CUDA.
+    # torch has two operators for such a product, and would measure both on CUDA.
     def function(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         return torch.addmm(bias.expand(x.shape[0], -1), x, weight)
 
@@ -135,7 +135,7 @@ def test_dynamic_shapes_compile_once(frozen: bool) -> None:
 
 @torch.library.custom_op("openreg_tuning_test::shifted", mutates_args=())
 def shifted(x: Tensor) -> Tensor:
-    """A kernel that takes long on the device, and a fast launch."""
+    """Adds 1 slowly: the launch is fast, but the work takes 50 ms on the device."""
     torch.openreg._sleep(50_000_000)
     return x + 1
 
@@ -149,7 +149,7 @@ def added(x: Tensor) -> Tensor:
     return x + 1
 
 
-# Times are cached for all devices of a type, so sizes differ.
+# torch caches times for all devices of a type, hence each device gets another size.
 @pytest.mark.parametrize(("device", "size"), [("openreg:0", 8), ("openreg:1", 9)])
 def test_candidates_are_measured_until_the_device_is_done(device: str, size: int) -> None:
     measured: dict[str, float] = {}
@@ -176,7 +176,7 @@ def test_candidates_are_measured_until_the_device_is_done(device: str, size: int
 
 @pytest.mark.parametrize("options", [{"mode": MEASURED}, {"options": {"freezing": True}}])
 def test_changed_weights_count_unless_they_are_frozen(options: dict[str, Any]) -> None:
-    # torch freezes during tracing, when the options of a call are not known yet.
+    # Options of a call cannot freeze weights: torch freezes during tracing, before it reads them.
     model, x = prepared("conv")
     assert isinstance(model, Images)
     compiled = torch.compile(model, fullgraph=True, **options)
@@ -205,7 +205,7 @@ def test_frozen_convolution_has_its_normalization_folded(device: str, dtype: tor
     constants = re.findall(r"^_frozen_param\d+ = None  # (device\(.*?\))", code, re.MULTILINE)
     assert constants
     assert set(constants) == {f"device(type='openreg', index={index})"}
-    # The folded weight is a separate tensor.
+    # The folded weight is a separate tensor, hence changing the module must not change the result.
     model.conv.weight.zero_()
     assert torch.equal(compiled(x), result)
 

@@ -3,8 +3,8 @@
 
 Each case is a generator. The code before its ``yield`` prepares the call; the code after it is the
 call. In between, a host function is queued on the current stream, which returns only after another
-Python thread has run. A call that waits while it holds the GIL never returns, so the cases run in a
-separate process.
+Python thread has run. A call that waits while it holds the GIL never returns, hence the cases run
+in a separate process.
 """
 
 import copy
@@ -23,15 +23,15 @@ import torch
 
 Case = Callable[[], Generator[None, None, Any]]
 
-#: Calls that return only after the queued work is done.
+#: Cases whose calls return only after the queued work is done.
 WAITING: dict[str, Case] = {}
-#: Calls that may return earlier.
+#: Cases whose calls may return earlier.
 OTHERS: dict[str, Case] = {}
 #: Work for which no thread of the device needs the GIL.
 WORK: dict[str, Callable[[], Any]] = {}
 
 DEVICE = "openreg"
-NAP = 30_000_000  # ns; the call waits already when the host function starts
+NAP = 30_000_000  # ns, after which the host function starts: the call is waiting by then
 QUEUE = 600  # more commands than fit into a stream's queue
 LARGE = 1 << 20  # elements; a copy of this size from pageable memory is not staged
 
@@ -46,7 +46,11 @@ _functions: list[Any] = []  # the driver may call them until the process ends
 
 
 def queue_python(stream: torch.Stream | None = None) -> threading.Event:
-    """Queues a function that returns after another Python thread has run; returns its event."""
+    """Queues a function that returns after another Python thread has run.
+
+    Returns:
+        An event that is set when the function has returned.
+    """
     started, ticked, done = threading.Event(), threading.Event(), threading.Event()
 
     def tick() -> None:
@@ -88,8 +92,8 @@ def run(name: str) -> bool:
 
 
 def run_without_gil(name: str) -> None:
-    """Queues work and waits for it with the GIL held; threads of the device must not need it."""
-    WORK[name]()  # a first call does additional work
+    """Queues work and waits for it with the GIL held, which threads of the device must not need."""
+    WORK[name]()  # a first call may need the GIL
     torch.openreg.synchronize()
     torch.openreg._sleep(NAP)
     kept = WORK[name]()
@@ -103,24 +107,24 @@ def run_without_gil(name: str) -> None:
 
 
 def waiting(case: Case) -> Case:
-    """Registers a call that waits."""
+    """Registers a case whose call waits."""
     WAITING[case.__name__] = case
     return case
 
 
 def other(case: Case) -> Case:
-    """Registers a call that may wait."""
+    """Registers a case whose call may wait."""
     OTHERS[case.__name__] = case
     return case
 
 
 def ones(*shape: int, **options: Any) -> torch.Tensor:
-    """A tensor on the device."""
+    """Returns a tensor of ones on the device."""
     return torch.ones(shape, device=DEVICE, **options)
 
 
 def _add_calls(calls: dict[str, Callable[[torch.Tensor], Any]]) -> None:
-    """Registers calls with a small tensor."""
+    """Registers cases that call functions with a small tensor."""
 
     def case_of(call: Callable[[torch.Tensor], Any]) -> Case:
         def case() -> Generator[None, None, Any]:
@@ -292,7 +296,7 @@ def accelerator_empty_cache() -> Generator[None, None, Any]:
 
 @waiting
 def a_lock_whose_holder_waits() -> Generator[None, None, Any]:
-    """Another thread empties the cache; meanwhile this thread allocates with the GIL held."""
+    """Empties the cache in another thread, while this thread allocates with the GIL held."""
     x = ones(LARGE)
     ready = threading.Event()
 
@@ -471,7 +475,7 @@ def graph_in_a_cycle_goes() -> Generator[None, None, Any]:
 
 
 def _add_full_queues(calls: dict[str, Callable[[torch.Tensor], Any]]) -> None:
-    """Registers calls that queue commands until the queue is full."""
+    """Registers cases that call functions until the stream's queue is full."""
 
     def case_of(call: Callable[[torch.Tensor], Any]) -> Case:
         def case() -> Generator[None, None, Any]:
@@ -540,7 +544,7 @@ def full_queue_of_replays_of_two_threads() -> Generator[None, None, Any]:
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that Python has seen, and that only C++ owns in the end."""
+    """Gives a tensor a Python object, which is freed with it even if C++ is the last owner."""
     tensor.mark = []
     return tensor
 

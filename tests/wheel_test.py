@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The contents of the wheel; it installs, autoloads and computes in a new environment."""
+"""The wheel has the right contents; it installs, autoloads and computes in a new environment."""
 
 import os
 import re
@@ -19,7 +19,7 @@ NAME = "torch_openreg-0.1.0"
 WHEEL = wheel("python")
 TAG = WHEEL.name.removeprefix(f"{NAME}-").removesuffix(".whl")
 
-# Symbols that a library may export although no other library of ours uses them: C interfaces,
+# Symbols that a library may export although no other library of the wheel uses them: C interfaces,
 # Python modules, and members of classes, which are exported as a whole.
 INTERFACES = re.compile(r"(or[A-Z]|occl|aoti_torch_openreg_|openreg_kernel_|PyInit_)\w+")
 OF_A_CLASS = re.compile(r"((typeinfo( name)?|vtable) for )?openreg::(\w+::)*[A-Z]\w*(::|$)")
@@ -33,7 +33,7 @@ def members() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """A new environment with the wheel."""
+    """Creates an environment with the wheel."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment
@@ -136,7 +136,7 @@ def test_libraries_are_stripped(members: dict[str, bytes], tmp_path: Path) -> No
 
 
 def symbols(library: Path, which: str) -> set[str]:
-    """The demangled names that a library exports or imports."""
+    """Returns the demangled names that a library exports or imports, by the flag `which` of nm."""
     lines = tool("nm", "--dynamic", "--extern-only", "--demangle", which, library).splitlines()
     return {re.split(r" [A-Za-z] ", line, maxsplit=1)[1].partition("@")[0] for line in lines}
 
@@ -151,7 +151,7 @@ def test_libraries_export_what_others_use(members: dict[str, bytes], tmp_path: P
         for symbol in of_library - used
         if not INTERFACES.fullmatch(symbol) and not OF_A_CLASS.match(symbol)
     }
-    # The inline function block_of() in device_allocator.h compares with it.
+    # The inline function block_of() in device_allocator.h compares with this function's address.
     assert unused <= {("libopenreg_c10.so", "openreg::free_block(void*)")}
     assert exported["libopenreg_amp.so"] == set()
 
@@ -190,7 +190,7 @@ def test_it_trains(environment: Environment) -> None:
     assert "device='openreg:0'" in run(environment, code)
 
 
-# The driver's headers have no dependencies; those of operators need torch's headers.
+# The headers of runtime/ must compile without any others; those of aten/ need torch's headers.
 @pytest.mark.parametrize(("folder", "others"), [("runtime", []), ("aten", include_paths())])
 def test_the_headers_compile_alone(
     environment: Environment, tmp_path: Path, folder: str, others: list[str]

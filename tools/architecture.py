@@ -21,30 +21,33 @@ _ABOVE_RUNTIME = f"//(aten|{_FEATURES})[:/]"
 
 @dataclass(frozen=True)
 class Arrow:
-    """Targets, and the dependencies that they must not have."""
+    """A rule: targets, and the dependencies that they must not have."""
 
     text: str
-    # Query expression.
+    # A query expression for the targets.
     targets: str
-    # Regular expression over labels.
+    # A regular expression that matches the labels of forbidden dependencies.
     forbidden: str
 
     def query(self) -> str:
-        """The query whose result must be empty."""
+        """Returns the query whose result must be empty."""
         return f"filter('^({self.forbidden})', deps({self.targets}))"
 
 
 def libraries(package: str) -> str:
-    """The targets of a package, without tests."""
+    """Returns a query for the targets of a package, without tests."""
     return f"({package} except kind('_test rule', {package}))"
 
 
 def included(package: str) -> str:
-    """The targets that the C++ code of a package is compiled with, but not only linked with."""
+    """Returns a query for the targets against which a package's C++ code is compiled.
+
+    Targets with which it is only linked are excluded.
+    """
     return f"labels(deps, kind('cc_.* rule', {libraries(package)}))"
 
 
-# Packages that a vendor keeps.
+# Packages that a vendor keeps when the vendor's driver replaces the emulated device.
 _PORTABLE = [
     "//runtime/allocator/...",
     "//runtime/c10/...",
@@ -119,7 +122,7 @@ _LAYERED = ["runtime/device"]
 
 
 def include_circle(package: str) -> list[str]:
-    """Files of a package that form an include cycle; empty if there is none.
+    """Returns files of a package that form an include cycle, or [] if there is no cycle.
 
     A header and its .cc count as one file.
     """
@@ -135,7 +138,11 @@ def include_circle(package: str) -> list[str]:
 
 
 def main() -> int:
-    """Checks each rule. The exit status is the number of broken rules."""
+    """Checks each rule.
+
+    Returns:
+        The exit status: the number of broken rules, or 1 if a query fails.
+    """
     failed = 0
     for package in _LAYERED:
         circle = include_circle(package)

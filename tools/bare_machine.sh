@@ -44,10 +44,10 @@ if ((!$#)); then
 fi
 ((EUID == 0)) || die "only root may install a system into a folder"
 command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
-[[ ! -e $folder ]] || die "$folder is there already: name a new one, or delete it"
+[[ ! -e $folder ]] || die "$folder exists already: choose another folder, or delete this one"
 
-# Contents of Debian's packages of Python 3.11. The libraries that its modules link with are those
-# of the suite's own Python.
+# Share the contents of Debian's packages of Python 3.11. The libraries that its modules need are
+# installed with the suite's own Python.
 include=()
 if [[ $suite != bookworm ]]; then
   include=(--include=python3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The workspace, for a program that was started by `./bazelw run`."""
+"""Finds the workspace and calls Bazel, for programs that are started by `./bazelw run`."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def root() -> Path:
-    """The top of the source tree.
+    """Returns the top of the source tree.
 
     Raises:
         SystemExit: the program was not started by `./bazelw run`.
@@ -21,8 +21,8 @@ def root() -> Path:
 def bazel(*args: str) -> subprocess.CompletedProcess[str]:
     """Runs ./bazelw in the output base in which this program was built.
 
-    `bazel run` starts a program in its runfiles, below OUTPUT_BASE/execroot. The Bazel server is
-    free by then.
+    `bazel run` releases the Bazel server and then starts a program in its runfiles, below
+    OUTPUT_BASE/execroot.
 
     Args:
         *args: Bazel's command and its arguments.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of bazelw and tools/bazel: what they install and run, and their error messages.
+"""Tests bazelw and tools/bazel: what they install, what they run, and their error messages.
 
-A machine is a folder. bazelw is copied into it, and each /usr/ in its text is prefixed with that
-folder. All programs there are links to the real ones, or scripts that record their calls.
+A folder stands for a machine. bazelw is copied into it, and each /usr/ in its text is prefixed with
+that folder. All programs there are links to the real ones, or scripts that record their calls.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ esac
 
 
 class Machine:
-    """A folder with programs and a workspace."""
+    """A folder with programs and a workspace, which stands for a machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,7 +49,7 @@ class Machine:
         self.write_bazelw(root=True)
 
     def write_bazelw(self, root: bool) -> None:
-        """Writes bazelw; ``root`` is whether root runs it."""
+        """Writes bazelw; ``root`` says whether bazelw believes that root runs it."""
         text = SOURCE.read_text().replace("/usr/", f"{self.root}/usr/")
         assert text.count("EUID") == 1
         script = self.workspace / "bazelw"
@@ -82,8 +82,7 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Adds an apt-get that installs everything that may be missing, or that reaches no
-        server."""
+        """Adds an apt-get that installs everything that may be missing, or that always fails."""
         store = self.root / "store"
         for name in ("bazel", "g++"):
             self.program(name, folder=store)
@@ -115,7 +114,7 @@ class Machine:
 
     @property
     def environment(self) -> Path:
-        """The environment that .venv links to, in the folder shared by all clones."""
+        """Returns the environment that .venv links to, in the folder shared by all clones."""
         return self.root / "home/.cache/torch_openreg" / f"python-{self.wanted()[:16]}"
 
     @property
@@ -142,7 +141,7 @@ class Machine:
         return done.stderr
 
     def calls(self, *programs: str) -> list[str]:
-        """The recorded calls of these programs, or of all programs, in order."""
+        """Returns the recorded calls of these programs, or of all programs, in order."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if not programs or line.split()[0] in programs]
 
@@ -330,7 +329,7 @@ def test_bazelisk_cannot_fetch_bazel(machine: Machine) -> None:
 
 
 def test_a_bazel_without_a_script_is_run_by_ours(machine: Machine) -> None:
-    """Only scripts call tools/bazel themselves."""
+    """If Bazel is a binary, bazelw itself calls tools/bazel; a script would call it."""
     machine.complete()
     (machine.bin / "bazel").unlink()
     binary = shutil.which("true")

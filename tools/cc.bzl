@@ -3,8 +3,8 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library")
 
-# Options for all of our code. (.bazelrc sets the language version for every compilation.) Symbols
-# are hidden unless a header exports them.
+# Options for all code of this project. (.bazelrc sets the language version for every compilation.)
+# Symbols are hidden unless a header exports them.
 COPTS = [
     "-Wall",
     "-Wextra",
@@ -24,21 +24,22 @@ TORCH_COPTS = COPTS + [
 ]
 
 def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"], extension = False, linkopts = [], **kwargs):
-    """A shared object for installation: stripped, with few exports and only our own RUNPATH.
+    """A shared object for installation: stripped, with few exports, and only rpaths as RUNPATH.
 
     libs are files on the link line, not deps. For each .so in deps, Bazel adds a RUNPATH into its
     output tree, which must not be in a package, and no feature disables that.
 
-    exports.lds lists the exports. `-c dbg` and `--strip=never` keep the symbols.
+    exports.lds lists the exports. With `-c dbg` or `--strip=never`, the file is not stripped.
 
     Args:
       name: file name of the output.
       libs: .so files to link with; each has a SONAME.
       soname: the SONAME of the output; not needed for an extension module.
       rpaths: entries of RUNPATH.
-      extension: whether it is a Python module, whose symbols the interpreter resolves.
+      extension: whether the output is a Python module. The interpreter resolves the symbols that
+        such a module lacks, hence they are no link errors.
       linkopts: more linker options.
-      **kwargs: as for cc_binary; deps give headers, or code to link into it.
+      **kwargs: as for cc_binary; deps are targets with headers, or with code for this output.
     """
     cc_binary(
         name = name,
@@ -60,23 +61,23 @@ def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"],
     )
 
 def _expand(label):
-    """//a/b -> //a/b:b, so that a suffix can be appended to the name."""
+    """Expands //a/b to //a/b:b, so that a suffix can be appended to the name."""
     return label if ":" in label else label + ":" + label.split("/")[-1]
 
 def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = [], torch = False, linkopts = [], visibility = None, **kwargs):
     """A component that is installed as a separate shared library.
 
     Defines these targets:
-      NAME: headers and code, with those of libs, to link statically: what a gtest or a benchmark
-        depends on; it sees the hidden symbols too.
-      NAME_headers: to compile against.
+      NAME: headers and code, with those of libs, to link statically. Gtests and benchmarks depend
+        on it, because it gives them the hidden symbols too.
+      NAME_headers: the headers, to compile against.
       NAME_shared: the library that is installed, also under the name SONAME.
 
     Only the headers of other components are compiled against, and their shared libraries are
     linked. Thus a process contains all code only once.
 
     Args:
-      name: of the component.
+      name: name of the component.
       srcs: sources and private headers.
       hdrs: headers that other components may include.
       soname: file name of the library and its SONAME.
@@ -85,9 +86,9 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
       objects: cc_library targets (alwayslink) whose code becomes part of this component, but not
         their headers. Their headers see more than the rest of the component, or the code registers
         something.
-      torch: whether it needs PyTorch.
+      torch: whether the component needs PyTorch's headers and libraries.
       linkopts: more linker options, for everything that links this component.
-      visibility: of all targets.
+      visibility: visibility of NAME, NAME_headers and NAME_shared.
       **kwargs: as for cc_library (defines, tags...).
     """
     libs = [_expand(lib) for lib in libs]
@@ -99,8 +100,8 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
         deps = deps + lib_headers + (["@torch//:headers"] if torch else []),
     )
 
-    # Contains the code of this component and none of others. alwayslink is necessary because
-    # nothing calls registrations.
+    # Contains the code of this component and none of others. Without alwayslink, the linker would
+    # omit files that only register something, because nothing refers to their symbols.
     cc_library(
         name = name + "_objects",
         srcs = srcs,

@@ -8,7 +8,7 @@ def _copy_files_impl(ctx):
     for target, path in ctx.attr.srcs.items():
         files = target[DefaultInfo].files.to_list()
         if len(files) != 1:
-            fail("%s: provides %d files, must be exactly one" % (target.label, len(files)))
+            fail("%s provides %d files; copy_files needs exactly one" % (target.label, len(files)))
         out = ctx.actions.declare_file(path)
         ctx.actions.run(
             outputs = [out],
@@ -33,7 +33,7 @@ copy_files = rule(
 )
 
 def _file_name(distribution):
-    """The form of the name that is used in file names."""
+    """Returns the form of a distribution's name that is used in file names."""
     return distribution.replace("-", "_").replace(".", "_").lower()
 
 def _write_metadata(ctx, path, fields):
@@ -88,7 +88,7 @@ def _dist_info_impl(ctx):
 dist_info = rule(
     implementation = _dist_info_impl,
     attrs = {
-        "classifiers": attr.string_list(doc = "Of the list of the Python Package Index."),
+        "classifiers": attr.string_list(doc = "Classifiers that the Python Package Index defines."),
         "description": attr.label(allow_single_file = True, doc = "A page in Markdown."),
         "distribution": attr.string(doc = "Name of the distribution.", mandatory = True),
         "entry_points": attr.string_list_dict(
@@ -99,7 +99,7 @@ dist_info = rule(
         "license_file": attr.label(allow_single_file = True, mandatory = True),
         "requires": attr.string_list(doc = "Requirements, as pip reads them."),
         "requires_python": attr.string(mandatory = True),
-        "summary": attr.string(doc = "One line.", mandatory = True),
+        "summary": attr.string(doc = "The description in one line.", mandatory = True),
         "version": attr.string(mandatory = True),
     },
     doc = """The folder NAME-VERSION.dist-info without the files of an archive (WHEEL, RECORD).
@@ -156,6 +156,6 @@ wheel = rule(
     },
     doc = """A wheel (PEP 427), by default for the interpreter and platform of this build.
 
-It contains the files of srcs that are in the rule's own package, under their paths in it, but not
-their dependencies from elsewhere (torch). The same contents give the same bytes.""",
+It contains the files of srcs that are in the rule's own package, at their paths relative to that
+package, but no dependencies from elsewhere (torch). The same contents give the same bytes.""",
 )

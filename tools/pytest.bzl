@@ -10,12 +10,12 @@ def openreg_py_test(name, srcs, args = [], data = [], deps = [], tags = [], **kw
     `--test_filter=EXPRESSION` becomes pytest's -k; shard_count splits the tests of the files.
 
     Args:
-      name: of the test.
+      name: name of the test.
       srcs: test files (list a conftest.py in data).
       args: more arguments for pytest.
       data: as for py_test.
       deps: as for py_test.
-      tags: as for py_test; a test of slow_tests.bzl is also "slow", and "manual".
+      tags: as for py_test; a test in slow_tests.bzl also gets the tags "slow" and "manual".
       **kwargs: as for py_test.
     """
     slow = "//%s:%s" % (native.package_name(), name) in SLOW_TESTS

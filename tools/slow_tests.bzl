@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The tests that take longer than about 20 seconds on two quiet cores.
 
-`./bazelw test //...` leaves them out, so that it ends within ten minutes. They run by name, and all
-of them in `bash .ci/run slow`.
+`./bazelw test //...` omits them, so that it ends within ten minutes. Each can be run by its name;
+`bash .ci/run slow` runs all of them.
 """
 
 SLOW_TESTS = [

@@ -23,11 +23,11 @@ KEY = "PrivateUse1"
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of a backend.
+    """A defect of a backend, and the verdict by which the kit must report it.
 
     Attributes:
         name: unique name of the defect.
-        plant: makes the backend of this process defective.
+        plant: function that makes the backend of this process defective.
         case: the case of the kit that reports the defect.
         verdict: the verdict that the case must have.
     """
@@ -40,12 +40,12 @@ class Defect:
 
 DEFECTS: dict[str, Defect] = {}
 
-# The kernels stay registered until the process ends.
+# Owns the kernels, which hence stay registered until the process ends.
 _library = torch.library.Library("aten", "IMPL")
 
 
 def defect(case: str, verdict: str = "wrong") -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Registers the decorated function as a defect, which has the name of the function."""
+    """Registers the decorated function as a defect with the function's name."""
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         DEFECTS[plant.__name__] = Defect(plant.__name__, plant, case, verdict)
@@ -55,11 +55,12 @@ def defect(case: str, verdict: str = "wrong") -> Callable[[Callable[[], None]], 
 
 
 def replace_kernel(name: str, wrong: Callable[..., Any]) -> None:
-    """Registers a kernel over another one.
+    """Replaces a kernel of the backend with a wrong one.
 
     Args:
-        name: the operator, such as "mul.Tensor".
-        wrong: called with a function that calls the correct kernel, then with the arguments.
+        name: name of the operator, such as "mul.Tensor".
+        wrong: the new kernel. Its first argument is a function that calls the correct kernel; the
+            arguments of the operator follow.
     """
     right = torch.library.get_kernel(f"aten::{name}", KEY)
 
@@ -86,7 +87,7 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 
 @defect("contract/tensors/strides")
 def wrong_stride() -> None:
-    """A pointwise result is always contiguous."""
+    """The result of neg is contiguous, whatever the strides of its argument."""
     replace_kernel("neg", lambda right, x: right(x.contiguous()))
 
 
@@ -155,7 +156,7 @@ def set_that_forgets_the_offset() -> None:
 
 @defect("op/eager/float32/mul", "fallback")
 def silent_copy_to_the_cpu() -> None:
-    """A registered kernel copies its arguments to the host and computes there."""
+    """The kernel of mul copies its arguments to the host and computes there."""
     replace_kernel("mul.Tensor", lambda right, x, other: (x.cpu() * other.cpu()).to(x.device))
 
 
@@ -366,7 +367,7 @@ def synchronize_holds_the_gil() -> None:
 
     def wait(device: Any = None) -> None:
         start = time.monotonic()
-        # PyDLL keeps the GIL.
+        # Functions of a PyDLL run with the GIL held.
         ctypes.PyDLL(None).usleep(400_000)
         right(device)
         del start
@@ -385,7 +386,7 @@ def record_stream_ignored() -> None:
 
 @defect("contract/allocator/no_leak")
 def leak_per_call() -> None:
-    """Each relu keeps its result."""
+    """Each call of relu keeps its result allocated forever."""
     kept: list[Tensor] = []
 
     def relu(right: Any, x: Tensor) -> Tensor:
@@ -398,7 +399,7 @@ def leak_per_call() -> None:
 
 @defect("contract/allocator/out_of_memory", "crash")
 def out_of_memory_that_kills() -> None:
-    """Too large a request ends the process."""
+    """A request that is too large ends the process instead of raising OutOfMemoryError."""
 
     def empty(right: Any, size: Any, *rest: Any, **named: Any) -> Any:
         try:
@@ -411,7 +412,7 @@ def out_of_memory_that_kills() -> None:
 
 @defect("contract/allocator/empty_cache")
 def empty_cache_ignored() -> None:
-    """empty_cache gives nothing back."""
+    """empty_cache does not return memory to the device."""
     torch.accelerator.empty_cache = nothing
 
 
@@ -423,13 +424,13 @@ def statistics_of_nothing() -> None:
 
 @defect("contract/pinned_memory/pin")
 def pinned_memory_that_is_not() -> None:
-    """pin_memory returns an ordinary copy."""
+    """pin_memory returns a copy in pageable memory."""
     torch.Tensor.pin_memory = lambda x, *_: x.clone()  # type: ignore[method-assign]
 
 
 @defect("contract/pinned_memory/pageable_is_safe")
 def pageable_copy_too_late() -> None:
-    """A copy from pageable memory reads it after the call."""
+    """A non-blocking copy reads its pageable source after the call has returned."""
     import threading
 
     def copy_from(right: Any, source: Tensor, target: Tensor, non_blocking: bool = False) -> Any:
@@ -475,7 +476,7 @@ def state_that_is_not_put_back() -> None:
 
 @defect("contract/generator/cpu_apart")
 def randperm_of_the_cpu() -> None:
-    """Randperm draws from the CPU's generator."""
+    """Randperm and bernoulli_ draw from the CPU's generator."""
     replace_kernel(
         "randperm.generator_out",
         lambda right, n, generator=None, *, out: out.copy_(torch.randperm(n)),
@@ -491,7 +492,7 @@ def randperm_of_the_cpu() -> None:
 
 @defect("contract/serialization/pickle")
 def pickle_that_loses_strides() -> None:
-    """A pickled tensor comes back contiguous."""
+    """A tensor is contiguous after pickle, whatever its strides were before."""
     right: Any = torch.Tensor.__reduce_ex__
 
     def reduce(x: Tensor, protocol: Any) -> Any:
@@ -502,7 +503,7 @@ def pickle_that_loses_strides() -> None:
 
 @defect("contract/serialization/deepcopy")
 def deepcopy_that_shares() -> None:
-    """A deep copy has the memory of the original."""
+    """A deep copy shares memory with the original."""
     right: Any = torch.Tensor.__deepcopy__
 
     def deepcopy(x: Tensor, memo: Any) -> Any:
@@ -515,7 +516,7 @@ def deepcopy_that_shares() -> None:
 
 @defect("contract/sharing/dlpack")
 def dlpack_that_copies() -> None:
-    """from_dlpack makes new memory."""
+    """from_dlpack copies to new memory instead of sharing."""
     module: Any = torch
     right = module.from_dlpack
     module.from_dlpack = lambda x, **named: right(x, **named).clone()
@@ -526,7 +527,7 @@ def dlpack_that_copies() -> None:
 
 @defect("contract/autocast/lower")
 def autocast_that_casts_nothing() -> None:
-    """Matrix products keep their type in a region."""
+    """Matrix products in an autocast region keep the dtype of their arguments."""
     for name in ("matmul", "mm"):
         _library.impl(name, torch.library.fallthrough_kernel, f"Autocast{KEY}", allow_override=True)
 
@@ -542,7 +543,7 @@ def infinities_not_found() -> None:
 
 @defect("contract/graphs/replay")
 def replay_that_does_nothing() -> None:
-    """A graph is captured and never runs."""
+    """Replaying a captured graph runs no kernel."""
 
     class Graph(torch.accelerator.Graph):
         replay = nothing
@@ -552,7 +553,7 @@ def replay_that_does_nothing() -> None:
 
 @defect("contract/profiler/device_rows")
 def profile_without_device_rows() -> None:
-    """The device is a listed activity, and no kernel is in the profile."""
+    """The profiler lists the device as an activity, but a profile contains no kernel."""
     right: Any = torch.profiler.profile.events
     torch.profiler.profile.events = lambda profile: [  # type: ignore[method-assign]
         event for event in right(profile) or () if event.device_type.name == "CPU"

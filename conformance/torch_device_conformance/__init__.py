@@ -10,7 +10,7 @@
 - ``contract``: what torch requires of a device beyond operators, one row per requirement.
 - ``execution``: selects cases and runs them in processes that may crash or hang.
 - ``report``: JSON, HTML, Markdown, JUnit, badge, differences, waivers.
-- ``model``: the operators of a user's model.
+- ``model``: records the operators of a user's model and tests them.
 - ``command``: the command line.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiles a model for device openreg ahead of time, for a program without Python.
 
-Writes the package with its weights, and a file for the program's self-check: an input, and the
-output that the CPU computes for it.
+Writes the package with its weights, and a file with an input and the output that the CPU computes,
+by which the program checks itself.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Classifier(nn.Module):
-    """A convolution, a mean and a matrix product, with fused operations between them."""
+    """A classifier of images: a convolution, a mean, a matrix product and pointwise operations."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,8 +4,8 @@
 //
 //   run PACKAGE TENSORS [DEVICE INDEX]
 //
-// TENSORS is a dict saved by torch.save, with "input" and "expected". Exit status: 0 if the result
-// is as expected, 1 if not, 2 if the model cannot be run.
+// TENSORS is a dict saved by torch.save, with "input" and "expected". The exit status is 0 if the
+// result is as expected, 1 if not, 2 if the model cannot be run.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/allclose.h>
@@ -31,7 +31,8 @@ c10::Dict<c10::IValue, c10::IValue> load(const std::string& path) {
 }
 
 int run(const std::string& package, const std::string& tensors, int index) {
-  // The equivalent of `import torch_openreg` in Python. The libraries of the device are linked.
+  // Names the device, as `import torch_openreg` does in Python. The program links the libraries of
+  // the device, which register themselves.
   c10::register_privateuse1_backend("openreg");
   const c10::Device device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index));
   const auto given = load(tensors);

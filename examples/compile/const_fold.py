@@ -3,9 +3,9 @@
 
     ./bazelw run //examples/compile:const_fold
 
-It works on the forward and backward graphs of AOTAutograd. They have no in-place writes, so the
-pass is simple, and the gradient is folded too. Some chains cannot be folded: x * 0.1 * 0.3 differs
-from x * 0.03 for some x, because each product is rounded.
+The pass runs on the forward and backward graphs of AOTAutograd. It is simple, because these graphs
+have no in-place writes; and it folds the gradient, too. Some chains cannot be folded: x * 0.1 * 0.3
+differs from x * 0.03 for some x, because each product is rounded.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch_openreg_compile.passes.folding import fold
 
-#: What was folded, a line for each step.
+#: Descriptions of the folded chains, one line for each step.
 folded: list[str] = []
 
 
@@ -30,7 +30,7 @@ const_fold = aot_autograd(fw_compiler=_fold_and_run)
 
 
 def scale(x: Tensor) -> Tensor:
-    """The compiled function: one product can be folded, the other cannot."""
+    """Computes two chains of products: the first one can be folded, the second one cannot."""
     return x * 2 * 3 + x * 0.1 * 0.3
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A custom rewrite: subclass Rewrite, yield patterns, name the operator.
+"""A custom rewrite, which is a subclass of Rewrite with patterns and the operator to call.
 
     ./bazelw run //examples/compile:gelu
 
-This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))). The backend's pass
-"gelu" matches hundreds of forms. Rewrite checks that intermediate results have no other users, that
-nothing is written in between, and that dtype, shape and strides are kept.
+This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))); the pass "gelu" of
+the backend openreg matches hundreds of forms. Rewrite checks that intermediate results have no
+other users, that nothing is written in between, and that dtype, shape and strides are kept.
 """
 
 import math
@@ -21,12 +21,12 @@ from torch_openreg_compile.passes.rewriting import Call, Rewrite, products
 
 aten = torch.ops.aten
 
-#: What was rewritten, a line for each match.
+#: Descriptions of the rewritten matches, one line each.
 rewritten: list[str] = []
 
 
 class ExactGELU(Rewrite):
-    """x * half * (1 + erf(x / root))."""
+    """Rewrites x * half * (1 + erf(x / root)) to GELU."""
 
     name = "exact_gelu"
 
@@ -54,7 +54,7 @@ def gelu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def gelu(x: Tensor, root: float = math.sqrt(2)) -> Tensor:
-    """The compiled function. It is GELU for one value of root."""
+    """Computes a function that is GELU only if root is sqrt(2)."""
     return x * 0.5 * (1 + torch.erf(x / root))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Passes before Inductor: Inductor generates kernels for the rewritten graph.
+"""Runs passes before Inductor, which generates kernels for the rewritten graph.
 
     ./bazelw run //examples/compile:preprocess_then_inductor
 
-It writes the graphs before and after the passes as Graphviz DOT files.
+The program also writes the graphs before and after the passes as Graphviz DOT files.
 """
 
 import sys
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def normalized_gate(x: Tensor) -> Tensor:
-    """The compiled function: an explicit layer norm and SiLU, and a chain of constants."""
+    """Computes an explicit layer norm, an explicit SiLU and a chain of constants."""
     mean = x.mean(-1, keepdim=True)
     variance = x.var(-1, keepdim=True, unbiased=False)
     x = (x - mean) / torch.sqrt(variance + 1e-5)

@@ -3,9 +3,9 @@
 
     ./bazelw run //examples/compile:silu_opt
 
-The pattern is matched before autograd. In the graphs of AOTAutograd, backward needs the sigmoid
-too, so it has two users and cannot be replaced. Before autograd one pattern is enough, because silu
-has its own backward.
+The pattern is matched before autograd, where one pattern is enough, because silu has its own
+backward. In the graphs of AOTAutograd, backward needs the sigmoid, too, which therefore has two
+users and cannot be replaced.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,14 +46,14 @@ def _use_silu(match: Match, x: fx.Node) -> None:
 
 
 def _run(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Runs a graph of forward or backward operator by operator."""
+    """Returns a function that runs a forward or backward graph operator by operator."""
     overloads = [n.target for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
     compiled_graphs.append([str(overload) for overload in overloads])
     return cast(Callable[..., Any], make_boxed_func(gm.forward))
 
 
 def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles a graph of torch._dynamo: operators, the pattern, autograd."""
+    """Compiles a graph of torch._dynamo: lowers it to operators, replaces silu, adds autograd."""
     for graph in lower(gm):
         if _patterns.apply(graph):
             graph.recompile()
@@ -61,12 +61,12 @@ def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def gate(x: Tensor) -> Tensor:
-    """The compiled function."""
+    """Computes SiLU explicitly, plus 1."""
     return x * torch.sigmoid(x) + 1
 
 
 def main() -> int:
-    """Compiles, compares with eager mode, and shows the operators of forward and backward."""
+    """Compiles the function, compares it with eager mode, and prints the compiled operators."""
     x = torch.randn(4, 4, device="openreg", requires_grad=True)
     result, expected = torch.compile(gate, backend=silu_opt)(x), gate(x)
     (gradient,) = torch.autograd.grad(result.sum(), x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of device acme, built by setup.py and by CMakeLists.txt; openreg is not loaded."""
+"""Tests device acme, built by setup.py and by CMakeLists.txt; openreg is not loaded."""
 
 import copy
 import io
@@ -17,7 +17,8 @@ import torch
 
 SOURCE = Path(__file__).parent
 
-# Two compiler processes, because other tests run concurrently; no optimization, for speed.
+# Builds with two compiler processes, because other tests run concurrently, and without
+# optimization, which would take long.
 ENVIRONMENT = {
     **os.environ,
     "CFLAGS": "-O0 -g0",
@@ -36,13 +37,13 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def writable_copy(folder: Path) -> Path:
-    """A copy of the sources, because a build writes into their folder."""
+    """Copies the sources, because a build writes into their folder; returns the copy."""
     return Path(shutil.copytree(SOURCE, folder / "source", copy_function=shutil.copyfile))
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where pip has installed the package."""
+    """Installs the package with pip and returns the folder that contains it."""
     folder = tmp_path_factory.mktemp("setuptools")
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps"]
     run(*pip, "--no-build-isolation", "--target", folder / "lib", writable_copy(folder))

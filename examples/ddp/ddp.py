@@ -2,8 +2,8 @@
 """Trains the digits network in several processes, each with a device and a part of every batch.
 
 torch's DistributedDataParallel averages the gradients over the processes, bucket by bucket, during
-backward. The result is compared with runs of fewer processes that handle the same parts one after
-another: they must learn the same. The program starts its processes itself. Under torchrun it is one
+backward. The program compares the result with runs of fewer processes, which handle the same parts
+one after another and must learn the same. It starts its processes itself. Under torchrun, it is one
 of the processes:
 
     PYTHONPATH=. torchrun --nproc-per-node 2 examples/ddp/ddp.py
@@ -29,12 +29,12 @@ from examples.digits.training import BATCH, Mode
 from examples.digits.verdict import ACCURACY, COMPARED_STEPS, LOSS_DIFFERENCE, Promise
 from tools.flags.flags import Flags, output, picture, whole_number
 
-# Numbers of processes; each divides a batch.
+# Accepted numbers of processes, each of which divides a batch.
 COUNTS = 1, 2, 4, 8
 # Maximum loss of accuracy with several processes, compared with one.
 ACCURACY_LOSS = 0.01
 
-#: What the processes of a run did, by rank.
+#: The results of the processes of a run, by rank.
 Run = list[Replica]
 
 
@@ -44,7 +44,7 @@ def count(text: str) -> int:
     if number not in COUNTS:
         counts = ", ".join(map(str, COUNTS))
         raise argparse.ArgumentTypeError(
-            f"{text!r} processes cannot share a batch; choose one of {counts}"
+            f"{text!r} processes cannot share a batch equally; choose one of {counts}"
         )
     return number
 
@@ -93,7 +93,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def launch(task: Task, processes: int) -> Run:
-    """Runs a task in this number of processes, as torchrun would."""
+    """Runs a task in a number of processes, which it starts as torchrun would."""
     with tempfile.TemporaryDirectory() as logs:
         config = LaunchConfig(
             min_nodes=1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the DDP example: flags, the checks of its results, the plot, and the whole program."""
+"""Tests the DDP example: flags, the checks of its results, the plot, and the whole program."""
 
 import os
 import subprocess
@@ -29,7 +29,10 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("argv", "message"),
     [
         (["--processes", "0"], "'0' is not an integer of at least 1"),
-        (["--processes", "3"], "'3' processes cannot share a batch; choose one of 1, 2, 4, 8"),
+        (
+            ["--processes", "3"],
+            "'3' processes cannot share a batch equally; choose one of 1, 2, 4, 8",
+        ),
         (["--epochs", "many"], "'many' is not an integer"),
         (["--bucket", "0"], "'0' is not an integer of at least 1"),
         (["--plot", "ddp.docx"], "'ddp.docx' must end in one of"),
@@ -176,7 +179,7 @@ def test_one_command_starts_its_processes(
     trace = events.read(typed_in / "trace.json")
     assert not list(validation.faults(trace))
     reductions = [work for work in trace.work if work.name == REDUCTION]
-    # Each step reduces several buckets, on a stream of their own.
+    # Each step must reduce several buckets, on a separate stream.
     assert len(reductions) > 2 * replica.PROFILED_STEPS
     assert {work.stream for work in reductions}.isdisjoint(
         work.stream for work in trace.work if not work.name.startswith("occl::")

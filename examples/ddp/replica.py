@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The work of each process: trains a replica of the digits network and records the results."""
+"""Trains a replica of the digits network in each process, and records the results."""
 
 import hashlib
 import itertools
@@ -25,8 +25,8 @@ from examples.ddp.timeline import Span, spans
 from examples.digits.model import DigitClassifier
 from examples.digits.training import BATCH, Digits, loss_of, new_optimizer, predict
 
-# The first profiled steps are ignored: the profiler starts at a different time in each process, and
-# the others wait for it.
+# Numbers of profiled steps, and of those that are ignored: the profiler starts at a different time
+# in each process, and the other processes wait in the first steps.
 PROFILED_STEPS, SETTLING_STEPS = 8, 3
 
 Batch = tuple[Tensor, Tensor]
@@ -91,7 +91,7 @@ def join() -> torch.device:
     device = torch.device("openreg", int(os.environ["LOCAL_RANK"]) % torch.openreg.device_count())
     torch.accelerator.set_device_index(device.index)
     if int(os.environ["WORLD_SIZE"]) > 1:
-        # The backend is occl, that of the device. The environment has the address of the store.
+        # Uses occl, the backend of the device. Environment variables contain the store's address.
         dist.init_process_group(device_id=device)
     return device
 
@@ -105,8 +105,8 @@ def train(task: Task, device: torch.device) -> Replica:
     per_process = task.shards // size
     own = range(rank * per_process, (rank + 1) * per_process)
     loaders = [loader(digits, task, shard) for shard in own]
-    # The first step also initializes libraries and the communicator. Run it before, on a separate
-    # network.
+    # The first step also initializes libraries and the communicator. Run one before the
+    # measurement, on a separate network, so that nothing is learned from it.
     Learner(task, device).step(next(batches(loaders, 0)))
     torch.manual_seed(task.seed)
     learner = Learner(task, device)
@@ -115,7 +115,7 @@ def train(task: Task, device: torch.device) -> Replica:
     record = Replica(gradient_bytes=sum(p.nbytes for p in learner.model.parameters()))
     steps = task.epochs * len(loaders[0])
     what = f"training on {size} process{'es' * (size > 1)}"
-    # Only one process shows a bar, also under torchrun.
+    # Only the first process shows a bar.
     with tqdm(total=steps, desc=what, unit="step", disable=True if rank else None) as bar:
         for epoch in range(task.epochs):
             start = time.perf_counter()
@@ -135,7 +135,7 @@ def train(task: Task, device: torch.device) -> Replica:
 
 
 def loader(digits: Digits, task: Task, shard: int) -> DataLoader[Any]:
-    """The batches of one shard. Together, those of all shards contain each image at most once."""
+    """Returns the loader of one shard. All shards together contain each image at most once."""
     sampler: DistributedSampler[Any] = DistributedSampler(
         digits.train, num_replicas=task.shards, rank=shard, seed=task.seed, drop_last=True
     )
@@ -149,7 +149,7 @@ def loader(digits: Digits, task: Task, shard: int) -> DataLoader[Any]:
 
 
 def batches(loaders: list[DataLoader[Any]], epoch: int) -> Iterator[list[Batch]]:
-    """The batches of an epoch, each as a list of shards."""
+    """Yields the batches of an epoch, each as a list of shards."""
     for each in loaders:
         assert isinstance(each.sampler, DistributedSampler)
         each.sampler.set_epoch(epoch)
@@ -168,15 +168,15 @@ class Learner:
             self.model = DistributedDataParallel(
                 self.network,
                 device_ids=[device],
-                # All gradients of this network, 211 KiB, would fit into one bucket of the default
-                # size, 25 MiB. Its reduction would start after backward, without any overlap.
+                # A bucket of the default size, 25 MiB, would hold all gradients of this network,
+                # 211 KiB. Its reduction would start after backward, without any overlap.
                 bucket_cap_mb=task.bucket_kib / 1024,
                 gradient_as_bucket_view=True,
             )
         self.optimizer = new_optimizer(self.model)
 
     def step(self, shards: list[Batch]) -> Tensor:
-        """Runs one step: sums the gradients of its shards, and averages over all processes.
+        """Runs one training step, with the mean gradients of all shards of all processes.
 
         Returns:
             The mean loss of the shards, on the device.
@@ -199,14 +199,14 @@ class Learner:
         return torch.stack(losses).mean()
 
     def without_communication(self) -> Any:
-        """A context in which gradients are accumulated locally."""
+        """Returns a context in which gradients are accumulated locally."""
         if isinstance(self.model, DistributedDataParallel):
             return self.model.no_sync()
         return nullcontext()
 
 
 def digest(network: nn.Module) -> str:
-    """A hash of the parameters' bits."""
+    """Returns a hash of the bits of all parameters."""
     state = hashlib.sha256()
     for parameter in network.parameters():
         state.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -216,7 +216,7 @@ def digest(network: nn.Module) -> str:
 def profiled(
     learner: Learner, loaders: list[DataLoader[Any]], trace: Path | None, rank: int
 ) -> list[Span]:
-    """The work of the device in some more steps."""
+    """Runs more steps under the profiler and returns the work of the device in them."""
     learner.model.train()
     with tempfile.TemporaryDirectory() as folder:
         path = trace or Path(folder, "trace.json")
@@ -224,7 +224,7 @@ def profiled(
             for shards in itertools.islice(batches(loaders, 0), PROFILED_STEPS):
                 with record_function("step"):
                     learner.step(shards)
-                    # Separate the steps, so that the image of a step is complete.
+                    # Wait, so that all work of a step runs within it and appears in its image.
                     torch.accelerator.synchronize()
         profiler.export_chrome_trace(str(path))
         return [span for span in spans(events.read(path), rank) if span.step >= SETTLING_STEPS]

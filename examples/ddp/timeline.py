@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The work of all devices in a training step, from traces of torch.profiler."""
+"""Reads the work of all devices in training steps from traces of torch.profiler, and draws it."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -15,7 +15,7 @@ from torch_openreg.trace.events import CALL, Trace
 
 REDUCTION = "occl::AllReduce"
 PHASES = {"forward": "tab:blue", "backward": "tab:green", "optimizer": "tab:purple"}
-# Colors of communication: while the rank waits for another rank, and after all have arrived.
+# Colors of a collective: while the rank waits for another rank, and after all have arrived.
 WAITING, MOVING = "navajowhite", "tab:orange"
 ELEMENT_BYTES = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2}
 
@@ -46,7 +46,7 @@ class Span:
 
     @property
     def communicates(self) -> bool:
-        """Whether it is a collective."""
+        """Whether the work is a collective."""
         return self.name.startswith("occl::")
 
 
@@ -58,7 +58,7 @@ class Ranges:
         self._begins = [begin for begin, _, _ in self._ranges]
 
     def at(self, time: float) -> tuple[int, str] | None:
-        """The number and the name of the range at a time."""
+        """Returns the number and the name of the range that contains a time, or None."""
         number = bisect_right(self._begins, time) - 1
         if number < 0 or time > self._ranges[number][1]:
             return None
@@ -66,7 +66,7 @@ class Ranges:
 
 
 def spans(trace: Trace, rank: int) -> list[Span]:
-    """The work queued in ranges named "step", each with the phase that queued it.
+    """Returns the work that was queued in ranges named "step", with the phase that queued it.
 
     Args:
         trace: trace of one process.
@@ -83,7 +83,7 @@ def spans(trace: Trace, rank: int) -> list[Span]:
         )
 
     steps, phases = ranges(["step"]), ranges(PHASES)
-    # A kernel runs later than it was queued, so its phase is that of the call.
+    # A kernel runs later than it is queued, hence the time of the call determines its phase.
     queued = {
         int(row["args"]["correlation"]): float(row["ts"]) for row in rows if row.get("cat") == CALL
     }
@@ -116,10 +116,10 @@ def spans(trace: Trace, rank: int) -> list[Span]:
 
 
 def hidden_share(all_spans: Sequence[Span]) -> float | None:
-    """The share of the total time of gradient reductions that overlaps with backward.
+    """Computes the share of the total time of gradient reductions that overlaps with backward.
 
-    Backward ends on a rank when the last kernel that it queued has ended, except reductions: after
-    that, the optimizer waits. None if there were no reductions.
+    Backward ends on a rank when the last kernel that it queued, other than reductions, has ended;
+    from then on, the optimizer waits. The result is None if there were no reductions.
     """
     ends: dict[tuple[int, int], float] = defaultdict(float)
     for span in all_spans:
@@ -134,7 +134,7 @@ def hidden_share(all_spans: Sequence[Span]) -> float | None:
 
 
 def bandwidth(all_spans: Sequence[Span]) -> float | None:
-    """Bandwidth of gradient reductions in bytes per second; None if there were none.
+    """Computes the bandwidth of gradient reductions in bytes per second; None if there were none.
 
     The time of a reduction is that of the last rank to arrive, because the others wait for it.
     """
@@ -146,12 +146,12 @@ def bandwidth(all_spans: Sequence[Span]) -> float | None:
 
 
 def reductions_of(all_spans: Iterable[Span]) -> list[Span]:
-    """The reductions of gradients among spans."""
+    """Returns the spans that are reductions of gradients."""
     return [span for span in all_spans if span.name == REDUCTION and span.phase == "backward"]
 
 
 def typical_step(all_spans: Sequence[Span]) -> list[Span]:
-    """The spans of the step with median duration; at least one span is required."""
+    """Returns the spans of the step with median duration; at least one span is required."""
     by_step: dict[int, list[Span]] = defaultdict(list)
     for span in all_spans:
         by_step[span.step].append(span)
@@ -163,7 +163,7 @@ def typical_step(all_spans: Sequence[Span]) -> list[Span]:
 
 
 def draw(all_spans: Sequence[Span], path: Path) -> None:
-    """Draws one step: the compute stream and the communication stream of each rank.
+    """Draws a typical step: the compute stream and the communication stream of each rank.
 
     Args:
         all_spans: spans of all ranks, at least one.
@@ -203,7 +203,7 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
 def draw_rank(
     axes: Axes, row: int, own: Sequence[Span], origin: float, came: dict[int, float]
 ) -> None:
-    """Draws two rows, with the duration of this rank's backward behind both."""
+    """Draws the two rows of a rank, with the duration of its backward behind both."""
 
     def bars(place: int, found: Iterable[tuple[float, float]], colour: str) -> None:
         pieces = [((begin - origin) / 1e3, (end - begin) / 1e3) for begin, end in found]

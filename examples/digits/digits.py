@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Learns handwritten digits on a device and then on the CPU, and compares the two runs.
 
-With --amp: on the device in mixed precision and in float32, from three seeds each.
-With --compile: on the device, compiled and not.
-With --quantize int8: on the device, tested with int8 linear layers and without.
-With --profile: also writes a trace of another epoch on the device, and an image of it.
+With --amp: compares mixed precision with float32, on the device, from three seeds each.
+With --compile: compares compiled training with eager training, on the device.
+With --quantize int8: compares int8 linear layers with float32 ones in the test, on the device.
+With --profile: also writes a trace of another epoch on the device, and an image of the trace.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from examples.digits.verdict import (
 )
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
-# Several seeds, because a single one may be lucky.
+# Number of seeds that are compared, because a single one may be lucky.
 AMP_SEEDS = 3
 
 
@@ -98,7 +98,7 @@ def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
 def run(
     digits: Digits, where: torch.device, epochs: int, seed: int, mode: Mode = Mode.PLAIN
 ) -> Record:
-    """Trains, with a progress bar on a terminal."""
+    """Trains a network and shows a progress bar on a terminal; returns the results."""
     steps = epochs * (len(digits.train) // BATCH)
     what = f"training on {Record(where, mode).name}"
     with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the digits example: flags, batches, judgement, and the whole program on the device."""
+"""Tests the digits example: flags, batches, promises, and the whole program on the device."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def images() -> Digits:
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the user typed the command, as `bazel run` passes it."""
+    """Sets the variable with which `bazel run` passes on the user's working directory."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -77,7 +77,7 @@ def test_images_are_split_without_overlap(images: Digits) -> None:
     assert images.train.tensors[0].shape[1:] == (1, 8, 8)
     assert images.train.tensors[0].min() == 0
     assert images.train.tensors[0].max() == 1
-    # Each digit has its share of the test images.
+    # Each digit must have its share of the test images.
     assert images.test.tensors[1].bincount().min() >= 34
 
 
@@ -105,7 +105,7 @@ def test_verdict_of_mixed_precision() -> None:
         return promise.kept
 
     assert kept([0.98, 0.98, 0.98])
-    # The mean counts: it may be 1 % lower.
+    # The mean may be lower by 1 %, whatever the single accuracies are.
     assert kept([0.96, 0.97, 0.99])
     assert kept([1.0, 1.0, 1.0])
     assert not kept([0.96, 0.97, 0.97])
@@ -129,7 +129,7 @@ def test_verdict_of_compiled_training() -> None:
 
     assert broken(3, 1.00009) == []
     assert broken(3, 1.0002) == ["loss of the first 100 steps agrees to 0.0001"]
-    # The optimizer was not compiled, or nothing was.
+    # The promise is broken if the optimizer was not compiled, or if nothing was.
     for graphs in (2, 0, None):
         (text,) = broken(graphs, 1.0)
         assert text.startswith("a step runs 3 compiled graphs")
@@ -217,7 +217,7 @@ def test_profile_of_an_epoch(
     trace = events.read(typed_in / "trace.json")
     assert not list(validation.faults(trace))
     steps = len(images.train) // BATCH
-    # One more than the steps, for the warm-up.
+    # The warm-up adds one step.
     assert sum(work.name == "aten::nll_loss_forward" for work in trace.work) == steps + 1
     assert "aten::addmm" in capsys.readouterr().out
 
@@ -227,7 +227,7 @@ def test_mixed_precision_scales_its_losses(images: Digits) -> None:
         train(images, torch.device("openreg"), epochs=1, seed=0, mode=mode)
         for mode in (Mode.PLAIN, Mode.AMP)
     )
-    # The same network and batches, with 11 bits of precision instead of 24.
+    # Network and batches are the same, but with 11 bits of precision instead of 24.
     assert mixed.losses != exact.losses
     assert mixed.losses[:10] == pytest.approx(exact.losses[:10], rel=0.05)
     assert mixed.fallbacks == {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws the results of two runs."""
+"""Draws a figure that compares the results of two runs."""
 
 from pathlib import Path
 
@@ -50,14 +50,15 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
         bound = LOSS_DIFFERENCE[run.mode]
         axes.hlines(bound, 0, compared, color="tab:red", label="promise")
         axes.legend()
-    # Linear near zero, where most differences of a good run are and a logarithm is undefined.
+    # The scale is linear near zero, where most differences of a good run are, and where a logarithm
+    # is undefined.
     axes.set_yscale("symlog", linthresh=1e-7)
     axes.set_ylim(bottom=0)
     axes.set(title="Difference of the losses", xlabel="step", ylabel="absolute difference")
 
 
 def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
-    """Draws the confusion matrix."""
+    """Draws the confusion matrix of the test images."""
     labels = digits.test.tensors[1]
     counts = torch.bincount(labels * CLASSES + run.predictions, minlength=CLASSES**2)
     matrix = counts.view(CLASSES, CLASSES)

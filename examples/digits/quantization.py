@@ -38,7 +38,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         weight, scales = quantize_rows(linear.weight.detach())
         self.register_buffer("weight", weight)
-        # (1, out), for the columns of the result.
+        # One scale for each column of the result: (1, out).
         self.register_buffer("scales", scales.t().contiguous())
         self.bias = linear.bias
 

@@ -54,7 +54,7 @@ class Digits:
 
 
 def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
-    """The shuffled training batches. They depend only on the seed, not on the device."""
+    """Returns the shuffled training batches, which depend only on the seed, not on the device."""
     return DataLoader(
         digits.train,
         batch_size=BATCH,
@@ -66,7 +66,7 @@ def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
 
 
 class Mode(Enum):
-    """How to train or to test. The value is part of a run's name."""
+    """A way to train or to test a network. The value is part of a run's name."""
 
     PLAIN = ""
     AMP = " with autocast"
@@ -170,7 +170,8 @@ class Learner:
         self.model = DigitClassifier().to(device)
         scaler = torch.amp.GradScaler(device.type, enabled=mode is Mode.AMP)
         if mode is Mode.COMPILED:
-            # The rate is a tensor: a number would be compiled in, again in each epoch.
+            # The learning rate is a tensor, because a number would be compiled into the code, which
+            # would be compiled again in each epoch.
             self.optimizer = new_optimizer(self.model, torch.tensor(LEARNING_RATE))
             self._step = partial(
                 step,
@@ -210,9 +211,9 @@ def train(
         device: device to train on.
         epochs: passes over the training images.
         seed: seed of weights and batches.
-        mode: unchanged; in mixed precision (autocast to float16, scaled gradients); with compiled
-            forward, backward and optimizer; or tested with int8 linear layers.
-        progress: called after each epoch with its number of steps and its mean loss.
+        mode: PLAIN; AMP for mixed precision (autocast to float16, scaled gradients); COMPILED for
+            compiled forward, backward and optimizer; or INT8 to test with int8 linear layers.
+        progress: function called after each epoch with its number of steps and its mean loss.
 
     Returns:
         The results of the run.
@@ -224,9 +225,9 @@ def train(
     # The learning rate decreases to zero: large late steps would make the accuracy random.
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(learner.optimizer, T_max=epochs)
     batches = training_batches(digits, seed)
-    # The first step also initializes the device and libraries, and compiles. It is run before, so
-    # that it is not timed, on a separate network, so that nothing is learned from it. Only the
-    # optimizer is compiled again for the real network.
+    # The first step also initializes the device and libraries, and compiles. Run one before the
+    # measurement, on a separate network, so that nothing is learned from it. Only the optimizer is
+    # compiled again for the real network.
     first_batch = digits.train[:BATCH]
     Learner(device, mode).step(*first_batch).item()
     if accelerator is not None:
@@ -235,7 +236,7 @@ def train(
     for _ in range(epochs):
         start = time.perf_counter()
         losses = [learner.step(images, labels) for images, labels in batches]
-        # One synchronization per epoch, not one per step.
+        # Read the losses once per epoch, because reading one in each step would wait in each step.
         values = torch.stack(losses).tolist()
         record.epoch_seconds.append(time.perf_counter() - start)
         record.losses += values
@@ -257,7 +258,7 @@ def train(
 
 
 def compiled_graphs(function: Callable[[], object]) -> int:
-    """The number of compiled graphs that a call runs, from torch's profiler."""
+    """Counts the compiled graphs that a call runs, with torch's profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         function()
     return sum(
@@ -269,7 +270,7 @@ def compiled_graphs(function: Callable[[], object]) -> int:
 
 @torch.inference_mode()
 def predict(model: nn.Module, images: TensorDataset, device: torch.device) -> Iterator[Tensor]:
-    """The predicted digits on the CPU, int64 (batch,) for each batch."""
+    """Yields the predicted digits of each batch, on the CPU, int64 (batch,)."""
     model.eval()
     for batch, _ in DataLoader(images, batch_size=4 * BATCH):
         yield model(batch.to(device)).argmax(dim=1).cpu()

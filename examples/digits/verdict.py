@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The promises of the example, and whether a pair of runs keeps them."""
+"""Checks whether a pair of runs keeps the promises of the example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from examples.digits.training import Mode, Record
 
 ACCURACY = 0.97
 COMPARED_STEPS = 100
-# Maximum difference of the losses of those steps: between two devices, and between compiled and
-# eager mode. In mixed precision the losses differ.
+# Maximum difference of the losses of the first COMPARED_STEPS steps: between two devices, and
+# between compiled and eager mode. In mixed precision, losses differ, hence there is no bound.
 LOSS_DIFFERENCE = {Mode.PLAIN: 1e-3, Mode.COMPILED: 1e-4}
 # Maximum loss of accuracy with mixed precision (on average) and with int8 linear layers.
 ACCURACY_LOSS = 0.01
@@ -20,7 +20,7 @@ COMPILED_GRAPHS = 3
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise: its text, the finding, and whether it was kept."""
+    """A promise about results, the finding, and whether the promise was kept."""
 
     text: str
     found: str
@@ -28,7 +28,7 @@ class Promise:
 
 
 def loss_differences(a: Record, b: Record) -> list[float]:
-    """Absolute difference of the two losses, for each step."""
+    """Returns the absolute difference of the two losses in each step."""
     return [abs(x - y) for x, y in zip(a.losses, b.losses, strict=True)]
 
 
@@ -90,6 +90,6 @@ def promises_of_quantization(run: Record, reference: Record) -> list[Promise]:
 
 
 def named(run: Record, reference: Record) -> list[tuple[str, Record]]:
-    """Both runs with different names, even if both ran in the same way."""
+    """Returns both runs with names, which differ even if both ran in the same way."""
     first, second = run.name, reference.name
     return [(first, run), (second if first != second else f"{second} again", reference)]

@@ -30,27 +30,27 @@ class Module:
 
     @staticmethod
     def is_available() -> bool:
-        """Whether the device can be used."""
+        """Returns whether the device can be used."""
         return True
 
     @staticmethod
     def is_initialized() -> bool:
-        """Whether the device is initialized; it needs no initialization."""
+        """Returns whether the device is initialized; it needs no initialization."""
         return True
 
     @staticmethod
     def device_count() -> int:
-        """The number of devices."""
+        """Returns the number of devices."""
         return 1
 
     @staticmethod
     def current_device() -> int:
-        """The index of the only device."""
+        """Returns the index of the only device."""
         return 0
 
     @staticmethod
     def get_amp_supported_dtype() -> Sequence[torch.dtype]:
-        """The dtypes that torch.autocast accepts; no operator is cast here."""
+        """Returns the dtypes that torch.autocast accepts, although no operator is cast."""
         return [torch.float16]
 
     @staticmethod
@@ -62,8 +62,8 @@ class Module:
         """Does nothing: random numbers come from the CPU's generator, which torch seeds itself."""
 
 
-# This must be the first step. It fails if another backend is registered; the kernels of that
-# backend are then not changed.
+# This must be the first registration, because it fails if another backend is registered, whose
+# kernels must then not be changed.
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
 
 
@@ -78,7 +78,8 @@ def wrap(array: Array) -> Tensor:
     tensor = torch._C._acc.create_empty_tensor(array.shape, dtype)
     storage: Any = tensor.untyped_storage()
     storage.array = array
-    # For torch the storage has no bytes: a copy of it would crash, a file would have no values.
+    # For torch, the storage has no bytes. Without the next two functions, a copy of the storage
+    # would crash, and a file would contain no values.
     storage.__deepcopy__ = lambda memo: wrap(array.copy()).untyped_storage()
     storage.cpu = refuse_bytes
     return tensor
@@ -91,18 +92,18 @@ def refuse_bytes() -> None:
         NotImplementedError: always.
     """
     raise NotImplementedError(
-        f"{NAME}: a storage has no bytes that torch can read: save tensor.cpu()"
+        f"{NAME}: a storage has no bytes that torch can read or save: save tensor.cpu()"
     )
 
 
 def unwrap(tensor: Tensor) -> Array:
-    """The array of a tensor of the device."""
+    """Returns the array of a tensor of the device."""
     array: Array = tensor.untyped_storage().array
     return array
 
 
 def is_ours(value: object) -> bool:
-    """Whether ``value`` is a tensor of the device."""
+    """Returns whether ``value`` is a tensor of the device."""
     return isinstance(value, Tensor) and value.device.type == NAME
 
 
@@ -118,7 +119,7 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
             return value
         array = unwrap(value)
         host = torch.from_numpy(np.ascontiguousarray(array) if operator in STRIDED else array)
-        host = flip(host, value.is_conj(), value.is_neg())  # views need no resolved bits
+        host = flip(host, value.is_conj(), value.is_neg())  # a view keeps lazy bits
         given[id(host)] = host, value
         return host
 
@@ -146,14 +147,14 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
 
 
 def flip(host: Tensor, conjugate: bool, negative: bool) -> Tensor:
-    """A view of a host tensor with the given lazy conjugate and negative bits."""
+    """Returns a view of a host tensor with the given lazy conjugate and negative bits."""
     if conjugate:
         host = host.conj()
     return torch._neg_view(host) if negative else host
 
 
 def write_out(array: Array, tensor: Tensor) -> None:
-    """Writes the values of an output, and its size if it changed."""
+    """Writes the values of an output to a tensor, and its size if it changed."""
     if tensor.shape == array.shape:
         np.copyto(unwrap(tensor), array)
     else:
@@ -163,15 +164,15 @@ def write_out(array: Array, tensor: Tensor) -> None:
 library = torch.library.Library("aten", "IMPL")
 fallback = torch.library.Library("_", "IMPL")
 
-# Operators that take strides as torch knows them, which are those of a contiguous array.
+# Operators whose stride arguments assume a contiguous array, because torch does not know others.
 STRIDED = {
     torch.ops.aten.as_strided.default,
     torch.ops.aten._reshape_alias.default,
     torch.ops.aten.view.default,
 }
 
-# Views that torch would create through as_strided with its own strides. A host tensor over the
-# array has the real strides.
+# Views that torch would create with as_strided, from the strides that it knows. They run on the
+# host instead, where a tensor over the array has the real strides.
 VIEWS = (
     "alias",
     "diagonal",
@@ -192,14 +193,14 @@ VIEWS = (
 
 
 def overload(name: str) -> torch._ops.OpOverload:
-    """The operator of torch that a registration names."""
+    """Returns the overload of torch that a registration names."""
     packet, _, variant = name.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), variant or "default")
     return found
 
 
 def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function as the device's kernel of an operator."""
+    """Returns a decorator that registers a function as the device's kernel of an operator."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         library.impl(name, function, "PrivateUse1")
@@ -209,7 +210,7 @@ def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def host_kernel(name: str) -> None:
-    """Runs an operator on the host that torch would otherwise decompose."""
+    """Registers a kernel that runs an operator on the host; torch would otherwise decompose it."""
     operator = overload(name)
     library.impl(
         name, lambda *args, **kwargs: run_on_host(operator, *args, **kwargs), "PrivateUse1"
@@ -231,7 +232,7 @@ def copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Ten
 
 @kernel("resize_")
 def resize_(x: Tensor, size: Sequence[int], memory_format: Any = None) -> Tensor:
-    """Elements keep their order; new elements are 0."""
+    """Resizes a tensor. Elements keep their order; new elements are 0."""
     array = np.zeros(size, unwrap(x).dtype)
     kept = min(array.size, unwrap(x).size)
     array.reshape(-1)[:kept] = unwrap(x).reshape(-1)[:kept]
@@ -253,7 +254,10 @@ def set_(
         NotImplementedError: the arguments describe a part of a storage, which has no bytes.
     """
     if offset != 0 or tuple(size) != source.array.shape:
-        raise NotImplementedError(f"npy: set_ needs a whole storage, of shape {source.array.shape}")
+        raise NotImplementedError(
+            f"npy: set_ needs a whole storage, offset 0 and shape {source.array.shape}, but got "
+            f"offset {offset} and shape {tuple(size)}"
+        )
     x.data = wrap(source.array)
     return x
 
@@ -268,7 +272,7 @@ def convolution(*args: Any) -> Any:
 def convolution_backward(
     gradient: Tensor, x: Tensor, weight: Tensor, *args: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of a convolution. The bias has one element per output channel."""
+    """Returns the gradients of a convolution, whose bias has one element per output channel."""
     operator = torch.ops.aten.convolution_backward.default
     results: tuple[Tensor, Tensor, Tensor] = run_on_host(
         operator, gradient, x, weight, [gradient.shape[1]], *args
@@ -278,19 +282,19 @@ def convolution_backward(
 
 @kernel("mm")
 def mm(left: Tensor, right: Tensor) -> Tensor:
-    """A kernel of the device. A vendor calls its library here."""
+    """Multiplies matrices. A vendor would call its library here."""
     return wrap(unwrap(left) @ unwrap(right))
 
 
 @kernel("relu")
 def relu(x: Tensor) -> Tensor:
-    """Another kernel of the device."""
+    """Replaces negative elements with 0, as a second example of a kernel."""
     return wrap(np.maximum(unwrap(x), 0))
 
 
 fallback.fallback(run_on_host, "PrivateUse1")
 for view in VIEWS:
     host_kernel(view)
-for lazy in ("Conjugate", "Negative"):  # otherwise torch would make a copy to make a copy
+for lazy in ("Conjugate", "Negative"):  # otherwise torch would first copy to resolve the bit
     library.impl("_copy_from", torch.library.fallthrough_kernel, lazy)
 fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")

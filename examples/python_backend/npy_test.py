@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of what README.md says about a backend in Python; openreg is not loaded."""
+"""Tests the statements of README.md about a backend in Python; openreg is not loaded."""
 
 import copy
 import io
@@ -82,7 +82,7 @@ def test_views_share_memory(x: Tensor) -> None:
 
 def test_torch_does_not_know_strides(x: Tensor) -> None:
     assert x.t().is_contiguous()
-    copied = x.t().view(-1)  # an error elsewhere
+    copied = x.t().view(-1)  # an error on other devices
     copied.zero_()
     assert x.sum().item() == 15
     with pytest.raises(RuntimeError, match="out of bounds for storage of size 0"):

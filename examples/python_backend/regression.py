@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A small network learns on device npy: ./bazelw run //examples/python_backend."""
+"""Trains a small network on device npy: ./bazelw run //examples/python_backend."""
 
 import sys
 

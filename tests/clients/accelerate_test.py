@@ -20,7 +20,7 @@ from tests.clients.comparison import DEVICE, assert_same, assert_same_tensors
 
 @pytest.fixture(autouse=True)
 def fresh_state() -> Iterator[None]:
-    """Accelerator keeps its state, including the device, for the whole process."""
+    """Resets Accelerator's state, including the device, which it keeps for the whole process."""
     yield
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerate.state.GradientState._reset_state()
@@ -70,7 +70,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     accelerator, model, ours = train(**settings)
     assert accelerator.device.type == "openreg"
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    # It has priority over the argument cpu=True.
+    # A variable, because the one that conftest.py sets has priority over the argument cpu=True.
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     _, reference, theirs = train(**settings)
     tolerance = 5e-2 if "mixed_precision" in settings else 1e-4
@@ -111,7 +111,7 @@ def prompt() -> Tensor:
 
 
 def test_dispatches_over_places() -> None:
-    """Layers are on the device and on the CPU; hooks move the tensors between them."""
+    """Some layers are on the device, others on the CPU; hooks move the tensors between them."""
     model, x = text_model(), prompt()
     with torch.no_grad():
         theirs = model(x).logits
@@ -161,7 +161,7 @@ def test_loads_a_checkpoint_over_places(tmp_path: Path) -> None:
 
 
 def test_finds_a_batch_size() -> None:
-    """The search depends on the text of the device's error."""
+    """The search for a batch size works, which depends on the text of the out-of-memory error."""
     tried = []
 
     @find_executable_batch_size(starting_batch_size=20)  # type: ignore[untyped-decorator]

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 DEVICE = torch.device("openreg", 0)
 
-#: Computes the loss of a model for a batch.
+#: A function that computes the loss of a model for a batch.
 Loss = Callable[[Any, Any], Tensor]
 
 
@@ -81,7 +81,7 @@ def assert_trains_alike(
     Args:
         model: a model on the CPU, without dropout. The function trains it in place.
         batch: the batch of each step.
-        loss: computes the loss of a model for a batch.
+        loss: function that computes the loss of a model for a batch.
         steps: number of steps of SGD with momentum.
         rtol: relative tolerance of losses, gradients and parameters.
         atol: absolute tolerance of losses, gradients and parameters.

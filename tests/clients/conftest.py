@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Setup of all client tests: packages, no network, and a check that the device was used."""
+"""Sets up all client tests: adds the packages, disables the network, checks use of the device."""
 
 import os
 import sys
@@ -11,14 +11,15 @@ import torch
 
 from tests.clients import torchvision_operators as torchvision_operators
 
-# Packages that .venv has, such as torch, are used from there. Child processes see the client
-# packages too.
+# The client packages come last, so that packages that .venv also has, such as torch, are used from
+# there. PYTHONPATH makes them available to child processes.
 PACKAGES = Path(os.environ["TEST_SRCDIR"], "client_packages", "folder.txt").read_text().strip()
 sys.path.append(PACKAGES)
 os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), PACKAGES])
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Trainer and Accelerator have a list of devices, and silently use the CPU if none is available.
+# Without this variable, Trainer and Accelerator use the first available device of a fixed list, or
+# silently the CPU.
 os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
 
 

@@ -74,7 +74,7 @@ def transformer() -> Any:
 
 
 def denoising_loss(model: Any, batch: Any) -> Tensor:
-    """The loss of a training step: the network predicts the noise that was added."""
+    """Computes the loss of a training step, in which the network predicts the noise added."""
     pictures, noise, steps = batch
     scheduler = diffusers.DDPMScheduler(num_train_timesteps=50)
     noisy = scheduler.add_noise(pictures, noise, steps)
@@ -156,7 +156,7 @@ SCHEDULERS = [
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_denoises(name: str) -> None:
-    """Schedulers that do not add noise."""
+    """Schedulers that do not add noise denoise alike on the device and on the CPU."""
     model, start = unet().eval(), torch.randn(1, 1, SIZE, SIZE)
     pictures = []
     for m in (on_device(model), model):
@@ -176,7 +176,7 @@ def test_denoises(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["DDPMScheduler", "EulerAncestralDiscreteScheduler"])
 def test_denoises_with_noise(name: str) -> None:
-    """A CPU generator provides the noise for both devices."""
+    """Schedulers that add noise denoise alike if a CPU generator draws it for both devices."""
     model, start = unet().eval(), torch.randn(1, 1, SIZE, SIZE)
     pictures = []
     for m in (on_device(model), model):
@@ -251,7 +251,7 @@ def picture(pipeline: Any, prompt: Tensor, empty: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("offload", [None, "model", "sequential"])
 def test_stable_diffusion(offload: str | None) -> None:
-    """Classifier-free guidance. Networks stay on the device, or are moved there one at a time."""
+    """Pictures agree whether networks stay on the device or are moved there one at a time."""
     reference = stable_diffusion()
     prompt, empty = torch.randn(1, 8, 32), torch.randn(1, 8, 32)
     expected = picture(reference, prompt, empty)

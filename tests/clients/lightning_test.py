@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*num_workers.*")
 
 
 class Classifier(pl.LightningModule):  # type: ignore[misc]
-    """Learns whether the sum of its inputs is positive."""
+    """A network that learns whether the sum of its inputs is positive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_fits(tmp_path: Path, settings: dict[str, Any]) -> None:
 
 
 def test_fits_in_float16(tmp_path: Path) -> None:
-    """With a GradScaler. Lightning has none for the CPU, so there is no comparison."""
+    """Trains with a GradScaler; the CPU, for which Lightning has none, trains in float32."""
     ours, theirs = Classifier(), Classifier()
     run = trainer(tmp_path, precision="16-mixed")
     run.fit(ours, loader())
@@ -148,7 +148,7 @@ def test_resumes(tmp_path: Path) -> None:
 
 
 def test_callbacks(tmp_path: Path) -> None:
-    """Checkpoints of the best epoch, early stopping, device statistics."""
+    """Callbacks work: checkpoints of the best epoch, early stopping, averages of weights."""
     checkpoints = pl.callbacks.ModelCheckpoint(
         tmp_path, monitor="validation_accuracy", mode="max", save_last=True
     )
@@ -177,7 +177,7 @@ def test_second_device(tmp_path: Path, devices: Any) -> None:
     assert model.seen == {torch.device("openreg", 1)}
 
 
-@pytest.mark.refused  # Other processes use the devices.
+@pytest.mark.refused  # only other processes use the devices
 def test_several_processes(tmp_path: Path) -> None:
     """Each process trains on a device with half of the batches; at the end the weights are
     equal."""

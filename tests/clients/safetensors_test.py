@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""safetensors: files of tensors written from and read to the device.
+"""safetensors: tensors are written from the device to files and read back to the device.
 
 The library has a fixed list of device names; an integer is the index of the accelerator.
 """
@@ -38,7 +38,7 @@ def test_reads_slices(tmp_path: Path) -> None:
 
 
 def test_models(tmp_path: Path) -> None:
-    """A model whose weights are shared by two layers."""
+    """save_model and load_model work for a model with a weight that two layers share."""
     path = str(tmp_path / "model.safetensors")
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(DEVICE)
     model[1].weight = model[0].weight

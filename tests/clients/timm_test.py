@@ -22,8 +22,8 @@ from tests.clients.comparison import (
     to_device,
 )
 
-#: Names of networks, and arguments that make them small. timm has small test networks of many
-#: families.
+#: For each network, arguments that make it small. Those named test_* are small already: timm has
+#: such networks for many families.
 NETWORKS: dict[str, dict[str, Any]] = {
     "test_resnet": {},
     "test_vit": {},
@@ -62,7 +62,7 @@ def loss(model: nn.Module, batch: Any) -> Tensor:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_trains(name: str) -> None:
-    # Batch norm over few values amplifies rounding errors.
+    # In eval mode, because batch norm over few values amplifies rounding errors.
     model = network(name).eval()
     assert_trains_alike(model, batch(name), loss, rtol=1e-3, atol=1e-4)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers models with some ten thousand random weights, created from configurations.
+"""Creates transformers models with some ten thousand random weights, from configurations.
 
-None has dropout, because random numbers depend on the device.
+No model has dropout, because random numbers depend on the device.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ _SIZES: dict[str, Any] = {
     "num_attention_heads": 4,
 }
 _SPECIAL_TOKENS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-# The weights are larger than usual initial weights, so that generated tokens differ and do not
-# depend on rounding errors.
+# Weights are larger than usual initial weights, so that generated tokens differ from each other and
+# do not depend on rounding errors.
 _TEXT = _SIZES | _SPECIAL_TOKENS
 _TEXT |= {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "initializer_range": 0.3}
 _DECODER = _TEXT | {"num_key_value_heads": 2, "head_dim": 8}
@@ -46,23 +46,23 @@ Example = tuple[Any, dict[str, Any]]
 
 
 def tokens(*shape: int) -> Tensor:
-    """Random tokens without special tokens."""
+    """Returns random tokens without special tokens."""
     return torch.randint(3, VOCABULARY, shape)
 
 
 def images() -> Tensor:
-    """Two images of 32 by 32 pixels."""
+    """Returns two random images of 32 by 32 pixels."""
     return torch.randn(2, 3, 32, 32)
 
 
 def decoder(family: str, **settings: Any) -> Any:
-    """A decoder with a language modeling head."""
+    """Returns a decoder of a model family, with a language modeling head."""
     config = getattr(transformers, f"{family}Config")(**(_DECODER | settings))
     return getattr(transformers, f"{family}ForCausalLM")(config)
 
 
 def gpt2(**settings: Any) -> Any:
-    """GPT-2, whose configuration uses other names."""
+    """Returns GPT-2, whose configuration has other names than those of other decoders."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     config = transformers.GPT2Config(
@@ -85,7 +85,7 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "gemma2": lambda: decoder("Gemma2"),
     "phi3": lambda: decoder("Phi3"),
     "gpt2": gpt2,
-    # With its default experts, for which it counts tokens with a histogram of integers.
+    # Models with experts, for each of which they count tokens with a histogram of integers.
     "mixtral": lambda: decoder("Mixtral", num_local_experts=4),
     "qwen3_moe": lambda: decoder(
         "Qwen3Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
@@ -95,12 +95,12 @@ DECODERS: dict[str, Callable[[], Any]] = {
 
 
 def bert(head: str = "SequenceClassification") -> Any:
-    """BERT with a head."""
+    """Returns BERT with a head."""
     return getattr(transformers, f"BertFor{head}")(transformers.BertConfig(**_TEXT, **_NO_DROPOUT))
 
 
 def t5() -> Any:
-    """An encoder and a decoder with relative positions."""
+    """Returns T5: an encoder and a decoder with relative positions."""
     config = transformers.T5Config(
         vocab_size=VOCABULARY,
         d_model=32,
@@ -115,7 +115,7 @@ def t5() -> Any:
 
 
 def bart() -> Any:
-    """An encoder and a decoder with absolute positions."""
+    """Returns BART: an encoder and a decoder with absolute positions."""
     config = transformers.BartConfig(
         **_SEQ2SEQ, max_position_embeddings=64, forced_eos_token_id=None
     )
@@ -123,7 +123,7 @@ def bart() -> Any:
 
 
 def whisper() -> Any:
-    """A model that transcribes spectrograms of speech."""
+    """Returns Whisper, which transcribes spectrograms of speech."""
     config = transformers.WhisperConfig(
         **_SEQ2SEQ,
         max_source_positions=50,
@@ -136,7 +136,7 @@ def whisper() -> Any:
 
 
 def spectrograms() -> Tensor:
-    """A batch for Whisper."""
+    """Returns a batch of random spectrograms for Whisper."""
     return torch.randn(2, 16, 100)
 
 

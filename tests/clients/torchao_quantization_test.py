@@ -45,7 +45,7 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
 
 class Block(nn.Module):
-    """Linear layers of several sizes, one without bias, and a residual path."""
+    """A block of linear layers of several sizes, one without bias, with a residual path."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
-    """Quantized on the device: the same integers as on the CPU, and the same results."""
+    """Quantization on the device gives the same integers and results as on the CPU."""
     theirs = Block().eval().to(dtype)
     ours = copy.deepcopy(theirs).to(DEVICE)
     x = torch.randn(2, 9, 64).to(dtype)
@@ -88,7 +88,7 @@ def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
                 key
             )
     run = torch.compile(ours, fullgraph=True) if compiled else ours
-    # Generated code divides by a scale differently, so an input may round to the next integer.
+    # Generated code divides by a scale differently, hence an input may round to the next integer.
     flips = compiled and name == "int8 weights and inputs"
     with torch.no_grad():
         close(run(x.to(DEVICE)), theirs(x), 2e-2 if flips else TOLERANCES[dtype])
@@ -106,7 +106,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
         torch.save(moved.state_dict(), tmp_path / "model.pt")
         for device in (DEVICE, torch.device("cpu")):
             loaded = Block().eval().to(device)
-            # The file contains an enum of torchao, so weights_only=True fails on any device.
+            # weights_only=True fails on any device if the file contains an enum of torchao.
             state = torch.load(
                 tmp_path / "model.pt", map_location=device, weights_only=name not in HOLD_ENUMS
             )
@@ -137,8 +137,7 @@ def test_int8_sums_are_the_devices(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_packed_int4(compiled: bool) -> None:
-    """torchao packs only for CUDA (it checks a compute capability); the packed tensor works
-    here."""
+    """A packed weight works, although torchao itself packs only for CUDA's compute capability."""
     n, k, group = 16, 1024, 128
     numbers = torch.randint(0, 16, (n, k))
     scale_and_zero = torch.rand(k // group, n, 2).bfloat16()
@@ -164,7 +163,7 @@ def test_packed_int4(compiled: bool) -> None:
 
 
 def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
-    """Export, observers, calibration, then quantize and dequantize operators."""
+    """Exports a model, inserts observers, calibrates, and converts to quantized operators."""
     exported = torch.export.export(model, (x,)).module()
     quantizer = X86InductorQuantizer().set_global(get_default_x86_inductor_quantization_config())
     prepared = prepare_pt2e(exported, quantizer)
@@ -177,7 +176,7 @@ def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
 
 @pytest.fixture
 def calibrated() -> tuple[nn.Module, nn.Module, Tensor]:
-    """The model on the device and on the CPU, each processed by PT2E there, and an input."""
+    """Returns a model quantized by PT2E on the device, the same on the CPU, and an input."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3),
         nn.ReLU(),
@@ -193,7 +192,8 @@ def calibrated() -> tuple[nn.Module, nn.Module, Tensor]:
     return ours, theirs, x
 
 
-# Sums may differ in their last bits. A value that rounds the other way differs by one step.
+# Tolerance of one quantization step: sums may differ in their last bits, and then round to another
+# step.
 STEP = 5e-2
 
 
@@ -210,7 +210,7 @@ def test_pt2e_becomes_generated_kernels(
     with torch.no_grad():
         result, codes = run_and_get_code(torch.compile(ours), x.to(DEVICE))
         close(result, theirs(x), STEP)
-    # Quantize and dequantize are part of generated kernels; their operators are not called.
+    # Quantize and dequantize must be part of generated kernels, instead of calls of operators.
     calls = "\n".join(code.split("def call", 1)[-1] for code in codes)
     assert "openreg" in calls
     assert "quantized_decomposed" not in calls

@@ -60,15 +60,16 @@ def test_compiles(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_moves_and_saves(name: str, tmp_path: Path) -> None:
-    """Quantized on the CPU, moved to the device, saved there and loaded again."""
+    """A model quantized on the CPU can be moved to the device, saved there and loaded again."""
     model, x = quantized(network(), name), torch.randn(4, 32)
     with torch.no_grad():
         theirs = model(x)
         ours = copy.deepcopy(model).to(DEVICE)
         assert_same(ours(x.to(DEVICE)), theirs, rtol=1e-4, atol=1e-4)
         torch.save(ours.state_dict(), tmp_path / "weights.pt")
-        # The file contains settings of torchao too. Without an index, torch would create tensor
-        # subclasses whose device has no index, as with CUDA, and they could not be copied.
+        # weights_only=False, because the file contains settings of torchao, too. The device needs
+        # an index, because torch would otherwise create tensor subclasses whose device has none,
+        # as with CUDA, and which could not be copied.
         state = torch.load(tmp_path / "weights.pt", map_location="openreg:0", weights_only=False)
         loaded = network().to(DEVICE)
         loaded.load_state_dict(state, assign=True)

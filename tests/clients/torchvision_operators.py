@@ -7,7 +7,7 @@ but its Python code looks up two of them on import. This module declares them, w
 
 import torch
 
-# The declarations exist as long as this object.
+# Owns the declarations, which exist as long as this object.
 LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
 if torch.version.cuda is None:
     for operator in ("nms", "qnms"):

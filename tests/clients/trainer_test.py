@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers' Trainer on the device: it only needs ACCELERATE_TORCH_DEVICE."""
+"""transformers' Trainer on the device, which needs only the variable ACCELERATE_TORCH_DEVICE."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ LABELS = 2
 
 
 class Texts(Dataset[dict[str, Tensor]]):
-    """Random tokens, labeled with the parity of the first token."""
+    """A dataset of random tokens, labeled with the parity of the first token."""
 
     def __init__(self, count: int) -> None:
         self.tokens = torch.randint(3, 90, (count, 12), generator=torch.Generator().manual_seed(1))
@@ -38,7 +38,7 @@ def metrics(prediction: Any) -> dict[str, float]:
 def trainer(
     folder: Path, device: str = "openreg", *, precision: str = "no", **settings: Any
 ) -> Any:
-    """A Trainer for a small BERT with fixed initial weights."""
+    """Returns a Trainer for a small BERT with fixed initial weights."""
     torch.manual_seed(0)
     defaults: dict[str, Any] = {
         "per_device_train_batch_size": 8,
@@ -52,7 +52,7 @@ def trainer(
     }
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ACCELERATE_TORCH_DEVICE", device)
-        # The argument bf16 works only for a fixed list of devices.
+        # Set by a variable, because the argument bf16 works only for a fixed list of devices.
         environment.setenv("ACCELERATE_MIXED_PRECISION", precision)
         return transformers.Trainer(
             model=tiny_models.bert(),
@@ -68,7 +68,7 @@ def losses(trained: Any) -> list[float]:
 
 
 def assert_same_run(ours: Any, theirs: Any, *, rtol: float, atol: float) -> None:
-    """Both were trained, the first on the device, and have the same losses and weights.
+    """Checks that two trained Trainers have equal losses and weights on the device and on the CPU.
 
     Weights are compared only for optimizers that do not amplify rounding errors. The gradient of a
     key bias consists of rounding errors only, and Adam makes full steps from it.
@@ -127,7 +127,7 @@ def test_evaluates_and_predicts(tmp_path: Path) -> None:
 
 
 def test_resumes(tmp_path: Path) -> None:
-    """A run that was stopped and resumed has the same result as an uninterrupted one."""
+    """A run that is stopped and resumed has the same result as an uninterrupted one."""
     adam: dict[str, Any] = {"optim": "adamw_torch", "learning_rate": 1e-3}
     whole = trainer(tmp_path / "whole", **adam)
     whole.train()
@@ -147,7 +147,7 @@ def test_resumes(tmp_path: Path) -> None:
 
 
 class StopAt(transformers.TrainerCallback):  # type: ignore[misc]
-    """Stops training after some steps, like a machine that fails."""
+    """A callback that stops training after `step` steps, like a machine that fails."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -158,7 +158,7 @@ class StopAt(transformers.TrainerCallback):  # type: ignore[misc]
 
 
 def test_sequence_to_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluation generates text."""
+    """Evaluation of a sequence-to-sequence model generates the same text as on the CPU."""
     found = []
     data = [{"input_ids": tiny_models.tokens(7), "labels": tiny_models.tokens(5)} for _ in range(2)]
     for device in ("openreg", "cpu"):

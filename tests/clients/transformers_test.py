@@ -27,14 +27,14 @@ def loss(model: Any, batch: Any) -> Tensor:
     output = model(**batch)
     if output.get("loss") is not None:
         return output.loss  # type: ignore[no-any-return]
-    # SAM does not return a loss.
+    # SAM returns no loss, hence a function of its masks is differentiated.
     return output.pred_masks.square().mean()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", tiny_models.EXAMPLES)
 def test_trains(name: str) -> None:
     model, batch = tiny_models.EXAMPLES[name]()
-    # With weights this small, the gradient of a bias before softmax is only rounding errors.
+    # With weights this small, the gradient of a bias before softmax consists of rounding errors.
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=1e-4)
 
 
@@ -52,7 +52,7 @@ def test_recomputes_activations(name: str) -> None:
 
 
 def assert_generates_alike(model: Any, prompt: Tensor, **settings: Any) -> Tensor:
-    """Asserts that the device and the CPU generate the same tokens, and returns them."""
+    """Checks that the device and the CPU generate the same tokens, and returns them."""
     model.eval()
     ours: Tensor = on_device(model).generate(prompt.to(DEVICE), **settings)
     theirs: Tensor = model.generate(prompt, **settings)
@@ -114,7 +114,7 @@ def test_generates_with_processors() -> None:
 
 
 def test_samples() -> None:
-    """With the device's generator, the same seed samples the same tokens, and only allowed ones."""
+    """Sampling on the device draws the same tokens for the same seed, and only allowed ones."""
     model = on_device(tiny_models.decoder("Llama").eval())
     prompt = tiny_models.tokens(*PROMPT).to(DEVICE)
     settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 2.0, "top_k": 20}
@@ -151,7 +151,7 @@ def test_transcribes() -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_attention(attention: str) -> None:
-    """The prompts have padding on the left, as in a batch of prompts of different lengths."""
+    """Attention masks padding on the left, as in a batch of prompts of different lengths."""
     model = tiny_models.decoder("Llama", attn_implementation=attention).eval()
     batch = {"input_ids": tiny_models.tokens(2, 12), "attention_mask": torch.ones(2, 12).long()}
     batch["attention_mask"][0, :5] = 0

@@ -104,11 +104,11 @@ def attends(causal: bool) -> None:
     mesh = line()
     for place in PLACEMENTS:
         assert compare(mesh, [place], operands(), is_causal=causal) == ((place,), 0)
-    # If the heads cannot be split evenly, DTensor gives the last ranks fewer heads, or none.
+    # If heads or batches cannot be split evenly, the last ranks have a smaller shard, or none.
     assert compare(mesh, [Shard(1)], operands(heads=5), is_causal=causal) == ((Shard(1),), 0)
     assert compare(mesh, [Shard(0)], operands(batch=5), is_causal=causal) == ((Shard(0),), 0)
-    # Each query needs all keys, and each product needs all elements of a head. Sharding either
-    # dimension therefore requires communication.
+    # Each query needs all keys, and each product needs all elements of a head. Therefore attention
+    # over a shard of either dimension requires communication.
     for place in (Shard(2), Shard(3), Partial()):
         _, collectives = compare_gathered(mesh, place, causal)
         assert collectives > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Distributed checkpoints: another number of ranks loads what some ranks have saved."""
+"""Distributed checkpoints: saved by some ranks, loaded by another number of ranks."""
 
 import multiprocessing
 import warnings
@@ -44,7 +44,7 @@ from tests.distributed.training import (
 
 preload("torch.distributed.fsdp", "torch.distributed.checkpoint")
 
-#: Asynchronous saves coordinate through a backend of the CPU.
+#: A group with a CPU backend, too, through which the ranks coordinate asynchronous saves.
 BOTH = Group("cpu:gloo,openreg:occl")
 
 
@@ -162,7 +162,7 @@ def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             options["async_stager"] = DefaultStager(staging)
-        # torch pins memory for CUDA only, and otherwise continues without.
+        # torch pins memory for CUDA only; for other devices it warns and continues without.
         assert any("Ignoring pin_memory flag" in str(each.message) for each in caught)
     state = {"app": Application(model, optimizer)}
     saving: Any = dcp.async_save(state, checkpoint_id=folder, **options)

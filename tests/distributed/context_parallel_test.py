@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Context parallelism: attention over a sharded sequence equals attention of one process."""
+"""Context parallelism: attention over a sharded sequence equals attention in one process."""
 
 import itertools
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ from tests.distributed.transformer import (
 TOKENS = 32
 
 
-# torch merges the results of blocks in float32, which explains the tolerance.
+# The tolerance allows for torch's merge of block results, which is in float32.
 def require_close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our.detach().cpu(), their, rtol=1e-5, atol=1e-5)
@@ -102,7 +102,7 @@ def compiles_a_ring(backend: str, causal: bool) -> None:
     require_close(ours, attend_alone(parts, is_causal=causal))
 
 
-# Inductor compiles half as many kernels for the second case.
+# Inductor gets the case without a causal mask, for which it compiles half as many kernels.
 @pytest.mark.parametrize(("backend", "causal"), [("aot_eager", True), ("inductor", False)])
 def test_compiled_ring(backend: str, causal: bool, tmp_path: Path) -> None:
     group = Group(environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})

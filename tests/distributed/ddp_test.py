@@ -120,7 +120,7 @@ def test_no_sync_accumulates_without_communication() -> None:
 
 
 class Branches(nn.Module):
-    """Two branches; an input uses one of them."""
+    """A model with two branches, of which each call uses one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ def mean_by_futures(group: dist.ProcessGroup | None, bucket: GradBucket) -> Futu
 
 
 def in_bfloat16(group: Any, bucket: GradBucket) -> Future[Tensor]:
-    # Without NCCL or XCCL, torch rejects bf16_compress_hook itself, by its name.
+    # Without NCCL or XCCL, torch rejects a hook named bf16_compress_hook, hence this wrapper.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
@@ -289,8 +289,8 @@ def uses_a_hook(hook: Callable[..., Any], rank_of_matrices: int | None, toleranc
         (default_hooks.fp16_compress_hook, None, 2e-4),
         (mean_in_float16, None, 2e-4),
         (in_bfloat16, None, 2e-3),
-        # Approximates the gradients by matrices of this rank. (batched_powerSGD_hook of torch 2.13
-        # asserts on every device that its matrices have three dimensions.)
+        # PowerSGD approximates gradients by matrices of rank 4. (batched_powerSGD_hook cannot be
+        # tested: in torch 2.13 it fails an assertion about dimensions on every device.)
         (powerSGD_hook.powerSGD_hook, 4, 1e-2),
     ],
 )
@@ -436,7 +436,7 @@ def test_an_infinity_on_one_rank_skips_the_step_on_all() -> None:
 
 
 class Large(nn.Module):
-    """Its gradients fill several buckets of one megabyte, the minimum of optimize_ddp."""
+    """A model whose gradients fill several buckets of one megabyte, the minimum of optimize_ddp."""
 
     def __init__(self) -> None:
         super().__init__()

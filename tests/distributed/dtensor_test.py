@@ -306,12 +306,12 @@ def feedforward() -> nn.Module:
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    # One parameter at a time, because a list for foreach must not mix DTensors and plain tensors.
+    # Without foreach, because its lists must not mix DTensors and plain tensors.
     return torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
 
 
 def parallel(mesh: DeviceMesh, by_rows: bool = False) -> nn.Module:
-    """Shard `up` by columns, `down` by rows; with `by_rows`, the norm gets rows of the batch."""
+    """Shard `up` by columns and `down` by rows; with `by_rows`, the input of the norm by rows."""
     plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if by_rows:
         plan["norm"] = SequenceParallel(sequence_dim=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What other ranks observe if one is late, calls another operation, aborts, or is killed."""
+"""The errors of other ranks if one is late, calls another operation, aborts, or is killed."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ from tests.distributed.ranks import HOSTS, Group, Ranks, run
 
 DEVICE = "openreg"
 SIZES = (1, 3_000, 300_000)
-#: The error of an abort on other ranks. Between machines they only see the connection close.
+#: The error on other ranks after an abort. Ranks of another machine only see the connection close.
 ABORTED = "aborted" if HOSTS == 1 else "(aborted|has exited or left the group)"
 
 
@@ -28,7 +28,7 @@ def late() -> tuple[str, float]:
     if dist.get_rank() == 1:
         time.sleep(2.5)
         text = message(dist.all_reduce, torch.ones(3, device=DEVICE))
-        # Ranks of another machine only see that it has left.
+        # A rank on another machine does not get the reason; it only sees that rank 0 has exited.
         expected = (
             "rank 0 reported: rank 1 did not " if HOSTS == 1 else "the process of rank 0 has exited"
         )
@@ -95,8 +95,8 @@ def aborts() -> None:
         with pytest.raises(dist.DistBackendError, match="was aborted: create a new group"):
             dist.all_reduce(torch.ones(3, device=DEVICE))
         return
-    # Either another thread of this rank aborts during the wait, or the other rank does. Both end
-    # it.
+    # The wait must end both on rank 2, where another thread aborts, and on rank 0, where only other
+    # ranks do.
     if dist.get_rank() == 2:
         threading.Timer(0.3, group.abort).start()
     start = time.monotonic()
@@ -137,7 +137,7 @@ def test_a_rank_that_is_killed(kind: str) -> None:
 
 
 def works(seed: int, folder: str) -> None:
-    """Collectives without end, once all ranks have their communicators."""
+    """Run collectives forever, once all ranks have their communicators."""
     dist.barrier()
     dist.all_reduce(torch.ones(1, device=DEVICE), async_op=True)
     torch.openreg.synchronize()
@@ -214,7 +214,7 @@ def makes_groups() -> None:
         del group
         dist.barrier()
         counts.append(held())
-    # The first groups create what stays: pooled streams and their threads.
+    # The first groups create resources that are kept: pooled streams and their threads.
     assert all(last <= first for first, last in zip(counts[3], counts[-1], strict=True)), counts
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults of ranks: kills a rank at a random time, and returns the text of an error."""
+"""Functions for tests of faults: one kills a random rank, one returns the text of an error."""
 
 import contextlib
 import random
@@ -16,11 +16,11 @@ from tests.distributed.ranks import Group, Ranks
 
 
 def message(function: Callable[..., Any], *arguments: Any) -> str:
-    """Return the error text of an operation, from its call or from the synchronization."""
+    """Return the text of the error that an operation or the next synchronization raises."""
     try:
         function(*arguments)
     except (RuntimeError, ValueError) as error:
-        with contextlib.suppress(RuntimeError):  # the kernel's own error
+        with contextlib.suppress(RuntimeError):  # the kernel may report an error, too
             torch.openreg.synchronize()
         return str(error)
     with pytest.raises(RuntimeError) as caught:

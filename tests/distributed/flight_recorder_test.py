@@ -31,7 +31,7 @@ def some_collectives() -> dict[str, Any]:
         dist.reduce_scatter_tensor(torch.empty(1, device=DEVICE), torch.ones(2, device=DEVICE))
         dist.reduce_scatter_tensor(torch.empty(2, device=DEVICE), torch.ones(4, device=DEVICE))
     torch.openreg.synchronize()
-    dist.all_reduce(tensor)  # retires finished operations
+    dist.all_reduce(tensor)  # lets the recorder retire the finished operations
     if rank == 0:
         torch.openreg._sleep(300_000_000)
     dist.all_reduce(tensor, async_op=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functional collectives: eager, compiled and with gradients. Also collectives in graphs."""
+"""Functional collectives: eager, compiled and with gradients; and collectives in device graphs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def world() -> dist.ProcessGroup:
 
 
 def rows(rank: int, count: int = 4) -> Tensor:
-    """The input of a rank, with different values in each row."""
+    """Return the input of a rank, with different values in each row."""
     return torch.arange(count * 3, dtype=torch.float64).view(count, 3) * 2 + 100 * rank
 
 
@@ -74,7 +74,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
             lambda x: every[size - 1],
         ),
         "permute_tensor": (
-            # torch confuses the number of elements with the number of rows, so they must be equal.
+            # Flattened, because torch passes the number of elements as the number of rows.
             lambda x: funcol.permute_tensor(x.flatten(), [target for _, target in ring], group),
             lambda x: every[(rank - 1) % size].flatten(),
         ),
@@ -96,7 +96,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
     }
 
 
-#: Inductor takes seconds for each of these.
+#: The collectives that are compiled by Inductor, which takes seconds for each.
 GENERATED = ("all_reduce", "all_to_all_single", "coalesced")
 
 

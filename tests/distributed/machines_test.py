@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A group on two machines: two connected network namespaces, with torchrun in both.
+"""A group on two machines, emulated by connected network namespaces with torchrun in both.
 
 The other suites of this folder test every collective between machines, with OPENREG_TEST_HOSTS=2.
 """
@@ -37,7 +37,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Names of two network namespaces, connected by the interface ``cable``."""
+    """Create two network namespaces, connected by interfaces named ``cable``; yield their names."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("makes network namespaces: needs root and the program ip (iproute2)")
     names = [f"openreg-{os.getpid()}-{number}" for number in range(2)]
@@ -170,7 +170,7 @@ def reduces_numbers() -> None:
     numbers = torch.tensor([float("nan") if rank == 2 else 1.0], device=DEVICE)
     dist.all_reduce(numbers, dist.ReduceOp.MAX)
     assert numbers.isnan().all()
-    # The sum would overflow.
+    # The average must not overflow, although the sum of the values would.
     for dtype in (torch.float16, torch.float8_e5m2):
         numbers = torch.full((4 * ranks,), 49152.0).to(dtype).to(DEVICE)
         dist.all_reduce(numbers, dist.ReduceOp.AVG)
@@ -182,7 +182,8 @@ def reduces_numbers() -> None:
             wrong()
     with pytest.raises(TypeError, match="an average of bool is not supported"):
         dist.all_reduce(torch.ones(3, dtype=torch.bool, device=DEVICE), dist.ReduceOp.AVG)
-    # In the memory of a parameter, in another order of dimensions, and on another stream.
+    # Collectives on the memory of a parameter, which is dense in another order of dimensions, on
+    # two streams.
     parameter = torch.nn.Parameter(torch.ones(4, 3, device=DEVICE).t().requires_grad_())
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
@@ -239,7 +240,7 @@ def test_a_message_of_another_size_names_both_sides() -> None:
 
 
 def aborts_beside_the_leader() -> float:
-    """Rank 1 aborts while rank 0, on its machine, waits for the other machine."""
+    """Abort on rank 1 while rank 0, on the same machine, waits for the other machine."""
     x = torch.ones(3, device=DEVICE)
     dist.all_reduce(x)
     torch.openreg.synchronize()
@@ -276,5 +277,5 @@ def test_all_machines_report_the_rank_that_was_killed() -> None:
     assert outcomes[3].exit_code == -signal.SIGKILL
     for rank in range(3):
         assert outcomes[rank].error is None, outcomes[rank].error
-        # By its number in the group, even on the machine where its local number differs.
+        # The error has the number in the group, even on the machine where the local number differs.
         assert "the process of rank 3 has exited" in outcomes[rank].value, (rank, outcomes[rank])

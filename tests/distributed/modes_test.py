@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives with diagnostics that watch each launch or each byte of memory."""
+"""Collectives with diagnostics that check each launch or each byte of memory; and exit and fork."""
 
 import os
 import time
@@ -51,7 +51,7 @@ def test_diagnostics_find_nothing(mode: str) -> None:
 def leaves_without_goodbye() -> None:
     tensor = torch.ones(3, device=DEVICE)
     dist.all_reduce(tensor)
-    # Otherwise the harness destroys the group.
+    # Keep the test harness from destroying the group.
     setattr(dist, "destroy_process_group", lambda: None)  # noqa: B010
     if dist.get_rank() == 1:
         dist.all_reduce(tensor)

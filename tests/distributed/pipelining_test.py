@@ -48,7 +48,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def trained(count: int) -> tuple[nn.Sequential, list[float]]:
-    """Train by one process, on the CPU."""
+    """Return the model and its losses, trained by one process on the CPU."""
     model = blocks(count)
     optimizer = sgd(model)
     losses = []
@@ -62,7 +62,8 @@ def trained(count: int) -> tuple[nn.Sequential, list[float]]:
     return model, losses
 
 
-#: The schedule, how many stages a rank has, and whether its second stage is the mirrored one.
+#: For each name: the schedule, the number of stages of a rank, and whether its second stage mirrors
+#: the first (stages i and n - 1 - i).
 SCHEDULES: dict[str, tuple[Any, int, bool]] = {
     "GPipe": (ScheduleGPipe, 1, False),
     "1F1B": (Schedule1F1B, 1, False),

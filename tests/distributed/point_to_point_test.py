@@ -23,7 +23,8 @@ def ring() -> None:
             for work in works:
                 work.wait()
             assert torch.equal(theirs, torch.full((size,), before, device=DEVICE).to(dtype))
-            # Without a batch two sends to each other would deadlock, so the even ranks send first.
+            # Without a batch, two sends to each other would deadlock. Hence the even ranks send
+            # first, and the odd ranks receive first.
             if rank % 2 == 0:
                 dist.send(mine, after)
                 dist.recv(theirs, before)
@@ -63,7 +64,7 @@ def test_a_ring_of_single_messages(ranks: int) -> None:
 
 
 def ordered() -> None:
-    """Messages of one tag, single and in batches, from a peer or any rank, on several streams."""
+    """Exchange messages of one tag: single and in batches, from any source, on several streams."""
     rank = dist.get_rank()
     tensors = [torch.full((40_000,), number + 1.0, device=DEVICE) for number in range(12)]
     if rank == 1:
@@ -142,7 +143,7 @@ def test_any_source() -> None:
 
 
 def exchanges() -> None:
-    # All pairs of ranks, several times, with more messages than there are mailboxes.
+    # All pairs of ranks exchange more messages at once than there are mailboxes.
     rank, ranks = dist.get_rank(), dist.get_world_size()
     operations = []
     received = []

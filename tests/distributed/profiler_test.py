@@ -48,7 +48,7 @@ def test_kernels_name_the_collective(tmp_path: Path) -> None:
         assert kernels["occl::Broadcast"]["args"]["Collective name"] == "broadcast"
         message = kernels["occl::Send" if rank == 0 else "occl::Recv"]["args"]
         assert message.get("Dst Rank" if rank == 0 else "Src Rank") == 1 - rank
-        # Asynchronous communication has its own row.
+        # Asynchronous communication has its own row of the trace.
         assert kernels["occl::AllReduce"]["tid"] != kernels["occl::Broadcast"]["tid"]
         renamed = cuda_names.rewritten(document)["traceEvents"]
         assert any(event["name"] == "ncclDevKernel_AllReduce" for event in renamed)

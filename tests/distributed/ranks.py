@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Processes with a process group. Each is a rank that runs a function of a test.
+"""Runs functions of tests on ranks: processes that are members of a process group.
 
-They are forked from a process that has imported torch, so that they start within about 20 ms.
+The processes are forked from one that has imported torch, so that they start within about 20 ms.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ import torch.distributed as dist
 
 #: Seconds after which processes count as hung.
 HANG_TIMEOUT = 120.0
-#: Seconds that the other ranks have after one has failed.
+#: Seconds within which the other ranks must end after one has failed.
 FAILURE_TIMEOUT = 30.0
-#: The number of machines that the ranks emulate, alternately, unless a test specifies it.
+#: The number of machines that the ranks emulate, in turn, unless a test assigns ranks to machines.
 HOSTS = int(os.environ.get("OPENREG_TEST_HOSTS", "1"))
 
 _context = multiprocessing.get_context("forkserver")
@@ -35,9 +35,9 @@ _context.set_forkserver_preload(_preloaded)
 
 
 def preload(*modules: str) -> None:
-    """Import more modules once, before the ranks are forked. Call it at import of a test file.
+    """Import more modules once, before the ranks are forked. A test file calls it at import.
 
-    Otherwise each rank spends seconds on modules that torch imports at their first use.
+    Otherwise each rank would spend seconds on modules that torch imports at their first use.
     """
     _preloaded.extend(module for module in modules if module not in _preloaded)
     _context.set_forkserver_preload(_preloaded)
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass
 class Group:
-    """How the ranks create their process group."""
+    """The settings with which the ranks create their process group."""
 
     backend: str | None = "occl"
     #: The timeout of a collective, in seconds.
@@ -109,7 +109,7 @@ def _serve(
 
 
 class Ranks:
-    """Handles of the rank processes, which are ended at the end of the ``with`` block."""
+    """Starts and owns the rank processes, and kills them at the end of the ``with`` block."""
 
     def __init__(
         self, size: int, function: Callable[..., Any], *arguments: Any, group: Group | None = None
@@ -149,18 +149,18 @@ class Ranks:
                 if connection not in ready:
                     continue
                 rank = waiting.pop(connection)
-                # A rank that was killed has sent nothing.
+                # A rank that was killed has not sent its outcome.
                 with contextlib.suppress(EOFError, ConnectionError):
                     outcomes[rank] = connection.recv()
                 if outcomes[rank].error is not None:
                     end = min(end, time.monotonic() + FAILURE_TIMEOUT)
         for rank in waiting.values():
-            outcomes[rank].error = "it hangs"
+            outcomes[rank].error = "the rank hangs: it has sent no outcome in time"
         for outcome, process in zip(outcomes, self.processes, strict=True):
             process.join(max(end - time.monotonic(), 1))
             outcome.exit_code = process.exitcode
             if process.exitcode is None:
-                outcome.error = f"it does not end: {outcome}"
+                outcome.error = f"the process has not ended after its outcome: {outcome}"
         return outcomes
 
     def __enter__(self) -> Self:
@@ -191,7 +191,7 @@ def run(
         The return values, by rank.
 
     Raises:
-        AssertionError: the function raised; with the tracebacks of all ranks where it did.
+        AssertionError: the function raised on a rank, or a rank hung or died; has all tracebacks.
     """
     with Ranks(size, function, *arguments, group=group) as ranks:
         outcomes = ranks.outcomes(hang_timeout)

@@ -13,7 +13,7 @@ SHAPE = (50, 40, 3)
 
 
 def sparse(rank: int, dtype: torch.dtype, sparse_dim: int, repeated: bool) -> torch.Tensor:
-    """The input of a rank, on the CPU: each rank has another number of elements, one has none."""
+    """Return the input of a rank, on the CPU. Its number of elements depends on the rank."""
     generator = torch.Generator().manual_seed(rank)
     elements = (0, 700, 13, 200)[rank]
     sizes = torch.tensor(SHAPE[:sparse_dim])
@@ -44,7 +44,7 @@ def all_reduces() -> None:
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     dist.all_reduce(total)
     torch.testing.assert_close(mean.to_dense(), total.to_dense() / size)
-    # The collectives that follow are in step.
+    # After collectives of sparse tensors, the ranks must still agree on the next one.
     after = torch.ones(3, device=DEVICE)
     dist.all_reduce(after)
     assert after.eq(size).all()
@@ -123,7 +123,7 @@ class Words(torch.nn.Module):
 
 
 def trained(ranks: int, rank: int) -> dict[str, torch.Tensor]:
-    """Three steps on this rank's part of each batch."""
+    """Train for three steps on this rank's part of each batch; return the state of the model."""
     torch.manual_seed(0)
     model: torch.nn.Module = Words().to(DEVICE)
     if ranks > 1:

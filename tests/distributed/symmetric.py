@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Symmetric memory of the world group, for the ranks of a test."""
+"""Allocates and checks symmetric memory of the world group, for the ranks of a test."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Symmetric memory if a rank is late, asks for something else, or is killed."""
+"""The errors of symmetric memory if a rank is late, makes a different call, or is killed."""
 
 import itertools
 import os
@@ -52,7 +52,7 @@ def test_a_mismatch_names_both_sides() -> None:
 
 
 def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
-    """Return the error of a stream that waits for a rank which never arrives."""
+    """Make the stream wait for a rank that never arrives; return the error."""
     start = time.monotonic()
     if kind == "put":
         handle.put_signal(1, channel=2)
@@ -73,7 +73,7 @@ def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
     return text
 
 
-#: By kind, the error that the other rank gets too.
+#: For each kind of wait, the error of the waiting rank, which the late rank gets, too.
 LATE = {
     "barrier": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
     "wait": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
@@ -159,7 +159,7 @@ def leaves() -> None:
     torch.openreg.synchronize()
     dist.barrier()
     if dist.get_rank() == 1:
-        # Its stream is still waiting when the process exits.
+        # Let the process exit while its stream is still waiting.
         setattr(dist, "destroy_process_group", lambda: None)  # noqa: B010
         setattr(torch.openreg, "synchronize", lambda: None)  # noqa: B010
         handle.barrier()

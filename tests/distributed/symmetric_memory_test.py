@@ -39,7 +39,7 @@ def shares_buffers() -> None:
     assert symm_mem.get_backend(here()) == "OCCL"
     assert not _SymmetricMemory.has_multicast_support(torch._C._autograd.DeviceType.PrivateUse1, 0)
 
-    # Read.
+    # Read the buffers of other ranks.
     tensor.fill_(rank)
     handle.barrier()
     assert handle.get_buffer(peer, (2, 3), torch.float32).eq(peer).all()
@@ -51,13 +51,13 @@ def shares_buffers() -> None:
     handle.barrier()
     assert ops.get_remote_tensors(tensor[10:12], world())[peer].tolist() == [peer + 0.5] * 2
     handle.barrier()
-    # Write, at an offset, as another type.
+    # Write to the buffer of another rank, at an offset, as another type.
     handle.get_buffer(peer, (4,), torch.int16, 10).copy_(torch.full((4,), 7 + rank))
     handle.barrier()
     assert tensor.view(torch.int16)[10:14].eq(7 + (rank - 1) % size).all()
     handle.barrier()
 
-    # A view has the memory of its storage; the tensor of a buffer begins within it.
+    # The rendezvous of a view is that of its storage; a tensor within a buffer has an offset.
     again = symm_mem.rendezvous(tensor[8:], world())
     assert again.buffer_ptrs == handle.buffer_ptrs
     assert (
@@ -73,7 +73,7 @@ def shares_buffers() -> None:
         assert device not in host
         assert device != 0
 
-    # An empty tensor has signals, too.
+    # An empty tensor also has a signal pad, hence its barrier works.
     _, nothing = symmetric(0)
     nothing.barrier()
     pads_are_zero(handle)
@@ -89,7 +89,7 @@ def signals() -> None:
     tensor, handle = symmetric(1)
     tensor.zero_()
     handle.barrier()
-    # A counter passes around the ring: each rank adds one, ordered by its stream alone.
+    # A counter passes around the ring. Each rank adds one; only signals order the streams.
     for lap in range(5):
         if rank != 0 or lap > 0:
             handle.wait_signal((rank - 1) % size, channel=lap % 2)
@@ -202,7 +202,7 @@ def replays() -> list[list[float]]:
             text = str(error)
     assert "call rendezvous() before the capture" in text
 
-    # A replay after the memory was freed.
+    # A replay after the memory was freed is an error.
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         handle.barrier()
@@ -248,7 +248,7 @@ def frees() -> None:
         assert other.eq(-1).all()
 
     def held() -> tuple[int, int, int, int]:
-        # Memory that the other rank has still mapped is released later.
+        # Memory that the other rank still maps is released by a later allocation.
         for _ in range(2):
             torch.openreg.synchronize()
             gc.collect()
@@ -264,7 +264,7 @@ def frees() -> None:
         tensor, handle = symmetric(1 << 18)
         for _ in range(3):
             ops.one_shot_all_reduce(tensor, "sum", world())
-        # Freed while the stream still uses it.
+        # Free the memory while the stream still uses it.
         del tensor, handle
         torch.openreg.synchronize()
         dist.barrier()
@@ -316,8 +316,8 @@ def outlives_its_group() -> None:
     tensor.fill_(rank)
     total = ops.one_shot_all_reduce(tensor, "sum", name)
     assert total.eq(4 * (rank // 2) + 1).all()
-    # The same tensor with all ranks. Its signals are the same words, so only one group at a time
-    # may use it.
+    # Use the same tensor with all ranks. Its signal pad is shared by both groups, hence only one of
+    # them may use the tensor at a time.
     torch.openreg.synchronize()
     dist.barrier()
     assert ops.one_shot_all_reduce(tensor, "sum", world()).eq(6).all()
@@ -329,7 +329,7 @@ def outlives_its_group() -> None:
     torch.openreg.synchronize()
     dist.barrier()
 
-    # Another world group with the same name.
+    # Use memory with another world group, which has the same name.
     store = dist.distributed_c10d._get_default_store()
     dist.destroy_process_group()
     dist.init_process_group("occl", store=dist.PrefixStore("again", store), rank=rank, world_size=4)
@@ -338,7 +338,7 @@ def outlives_its_group() -> None:
     assert ops.one_shot_all_reduce(tensor, "sum", world()).eq(6).all()
     pads_are_zero(handle)
 
-    # A group that is not a process group.
+    # Use memory with a group that is not a process group.
     if rank < 2:
         _SymmetricMemory.set_group_info(
             "two", rank, 2, dist.PrefixStore("two", dist.distributed_c10d._get_default_store())
@@ -450,7 +450,7 @@ def multiplies() -> None:
 
 
 def reaches_gates() -> None:
-    """Fails if torch no longer limits these to CUDA: then shorten the table in distributed.md."""
+    """Fail if torch no longer limits these features to CUDA: then update docs/distributed.md."""
     tensor, handle = symmetric(4)
     with pytest.raises(RuntimeError, match="dummy base class _cuda_isCurrentStreamCapturing"):
         symm_mem.get_symm_mem_workspace(world(), 16)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests on torch's base classes of distributed tests, as a user would write them.
+"""Tests that derive from torch's base classes of distributed tests, as a user would write them.
 
-torch starts their ranks with "spawn". Each rank imports this module, so it is not a test file.
+torch starts their ranks with "spawn". Each rank imports this module, hence it is not the test file.
 """
 
 from typing import Any
@@ -23,14 +23,14 @@ DEVICE = "openreg"
 
 
 class Collective(DistributedTestBase):
-    """Creates its own group."""
+    """A test that creates its own group."""
 
     @property
     def world_size(self) -> int:
         return 2
 
     def backend(self, device: str) -> str:
-        """torch's method looks devices up by name and returns "gloo" for unknown ones."""
+        """Replaces torch's method, which returns "gloo" for devices that it does not know."""
         name: str = dist.get_default_backend_for_device(device)
         return name
 
@@ -44,7 +44,7 @@ class Collective(DistributedTestBase):
 
 
 class Continuous(MultiProcContinuousTest):
-    """Processes that run all tests of a class, in one group. torch chooses the backend."""
+    """Tests that all run in the same processes and group, with the backend that torch chooses."""
 
     world_size = 2
 
@@ -65,7 +65,7 @@ class Continuous(MultiProcContinuousTest):
 
 
 class Sharded(DTensorTestBase):
-    """DTensors, and checkpoints of them."""
+    """Tests of DTensors and of their checkpoints."""
 
     @with_comms(backend=f"cpu:gloo,{DEVICE}:occl")
     def test_redistribute(self) -> None:
@@ -92,7 +92,7 @@ class Sharded(DTensorTestBase):
 
 
 class ShardedByDefault(DTensorTestBase):
-    """Uses the backend that torch chooses for the device if a test names none."""
+    """A test that names no backend, so that torch chooses that of the device."""
 
     @pytest.mark.xfail(
         strict=True,
@@ -108,7 +108,7 @@ class ShardedByDefault(DTensorTestBase):
 
 
 class ShardedContinuous(DTensorContinuousTestBase):
-    """DTensors, in processes that run all tests of a class."""
+    """A test of DTensors in processes that run all tests of a class."""
 
     world_size = 2
 

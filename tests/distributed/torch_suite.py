@@ -5,8 +5,8 @@ The tests are written for CUDA and NCCL by name. This module reads the source of
 modules, replaces the names, and executes the result as modules with other names. Line numbers stay
 the same, so a traceback points into torch's file.
 
-The number of ranks is an environment variable, WORLD_SIZE, which the tests read when they are
-loaded. There are as many devices as ranks.
+The environment variable WORLD_SIZE, which the tests read when they are loaded, sets the number of
+ranks. There are as many devices as ranks.
 """
 
 import importlib.util
@@ -23,15 +23,15 @@ from typing import Any
 WORLD_SIZE = int(os.environ.setdefault("WORLD_SIZE", "2"))
 os.environ["BACKEND"] = "occl"
 os.environ.setdefault("OPENREG_DEVICE_COUNT", str(WORLD_SIZE))
-# There are many processes on few cores, each with small tensors.
+# Many processes with small tensors share few cores, hence one thread in each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _COMMON = "torch.testing._internal.common_distributed"
 _TESTS = "torch.testing._internal.distributed.distributed_test"
 
-#: The replacements: pairs of a regular expression and its replacement.
+#: Pairs of a regular expression and its replacement, applied to the source in this order.
 TRANSLATION = [
-    # The modules import each other.
+    # One module imports the other, which is translated as well.
     (rf"^from {re.escape(_COMMON)} import", "from translated_common_distributed import"),
     # The tests check the version of NCCL for features that occl always has.
     (r"torch\.cuda\.nccl\.version\(\)", "(99, 0, 0)"),
@@ -43,20 +43,21 @@ TRANSLATION = [
     (r"\.cuda\(", ".openreg("),
     (r"\bTEST_CUDA\b", "TEST_PRIVATEUSE1"),
     (r"\b(DeviceType|ProfilerActivity)\.CUDA\b", r"\1.PrivateUse1"),
-    # The backend: its name, the enumerators, its availability, its class.
+    # The backend: its name, torch's enumerators, the function that checks its availability, and
+    # its class.
     (r'"nccl([":])', r'"occl\1'),
     (r"\bBackend\.NCCL\b", "Backend.OCCL"),
     (r"\bBackendType\.NCCL\b", "BackendType.CUSTOM"),
     (r"\bis_nccl_available\b", "is_available"),
     (r"\bdist\.ProcessGroupNCCL\b", "torch_openreg._C.ProcessGroupOCCL"),
-    # The error about a late operation.
+    # The text of the error that a late operation raises.
     ("caught collective operation timeout", "did not finish within"),
     # Tests that torch has disabled because they are flaky on its machines.
     (r"\bskipIf\((\s*)IS_LINUX\b", r"skipIf(\1False"),
     (r'\bskip\((\s*"(https:|Test is failing, see))', r"skipIf(False, \1"),
-    # A network of 600 GFLOP per iteration and rank is too large for a CPU.
+    # Shrink a network of 600 GFLOP per iteration and rank, which is too large for a CPU.
     (r"\bdim = 1000$", "dim = 30"),
-    # Processes poll for each other, which takes most of the time of a test.
+    # Poll more often: processes poll for each other, which takes most of the time of a test.
     (r"\btime\.sleep\(0\.1\)", "time.sleep(0.01)"),
 ]
 
@@ -78,7 +79,7 @@ def _load(name: str, translated_name: str) -> Any:
 
 common = _load(_COMMON, "translated_common_distributed")
 translated = _load(_TESTS, "translated_distributed_test")
-# Seconds per test. Some tests have up to 500 of their own, for larger machines.
+# Seconds per test. Some tests set their own timeouts of up to 500 s, which are removed.
 common.TIMEOUT_DEFAULT = 60
 common.TIMEOUT_OVERRIDE.clear()
 
@@ -103,17 +104,17 @@ _Tests: Any = translated.DistributedTest._DistTestBase
 
 
 class Suite(_Processes, _Tests):  # type: ignore[misc]
-    """The tests; each method runs its ranks in separate processes."""
+    """torch's tests of collectives; each method runs its ranks in separate processes."""
 
     def setUp(self) -> None:
         super().setUp()
         self._spawn_processes()
 
     def _spawn_processes(self) -> None:
-        """Fork from a process that has loaded this module: spawn takes seconds per rank."""
+        """Fork ranks from a process that has loaded this module; spawn takes seconds per rank."""
 
         def process(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            # The tests pass part of their state through the environment.
+            # Pass the environment, which contains part of a test's state.
             arguments = (dict(os.environ), target, args, kwargs)
             return _context.Process(target=_run_with_environment, name=name, args=arguments)
 
@@ -143,12 +144,12 @@ class Outcome:
 
 
 def names(case: type[unittest.TestCase]) -> list[str]:
-    """All tests of a class."""
+    """Return the names of all tests of a class."""
     return list(unittest.TestLoader().getTestCaseNames(case))
 
 
 def run(case: type[unittest.TestCase], name: str) -> Outcome:
-    """Run a test."""
+    """Run a test of a class and return its outcome."""
     result = unittest.TestResult()
     unittest.TestSuite([case(name)]).run(result)
     assert result.testsRun == 1 or result.skipped

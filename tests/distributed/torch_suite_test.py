@@ -12,7 +12,8 @@ import pytest
 
 from tests.distributed import torch_suite
 
-#: Reasons of torch to skip, as regular expressions, with the count of 285 tests with two ranks.
+#: Regular expressions for the reasons for which torch skips tests. In parentheses: how many of the
+#: 285 tests, with two ranks.
 SKIPPED = [
     # Tests of other backends, which torch does not run with NCCL either (99).
     r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
@@ -25,19 +26,19 @@ SKIPPED = [
     # torch's table of features that NCCL lacks (11). occl has some of them, but the tests use CPU
     # tensors.
     r"occl does not support (CPU barrier|all_gather_coalesced|send/recv from any source)",
-    # Disabled by torch (3).
+    # torch disables the test (3).
     r"Test is failing, tracking issue at https://github\.com/pytorch/pytorch/issues/102751",
     r"Skipped due to flakiness",
     r"Currently failing in NVIDIA internal CI",
-    # Needs a package that we do not install (1).
+    # The test needs a package that this project does not install (1).
     r"no torchvision",
-    # Needs more ranks (17): see the targets in BUILD.bazel.
+    # The test needs more ranks (17). BUILD.bazel has targets for 4 and 8 ranks.
     r"Skipped due to small world size\.",
     r"Test requires (an exact )?world size of 4",
     r"Need at least 4 CUDA devices",
 ]
 
-#: Tests that cannot pass, and the reason.
+#: Tests that cannot pass, each with the reason.
 CANNOT = {
     "test_DistributedDataParallel": "A model with a static graph that is saved and loaded between "
     "iterations no longer reduces its gradients, not even on the CPU with Gloo: "
@@ -59,7 +60,7 @@ def check(outcome: torch_suite.Outcome, name: str) -> None:
         assert any(re.fullmatch(reason, outcome.detail) for reason in SKIPPED), outcome.detail
         pytest.skip(outcome.detail)
     if name in CANNOT:
-        assert outcome.result == "failed", f"{name} passes: take it from the list"
+        assert outcome.result == "failed", f"{name} {outcome.result}: remove it from CANNOT"
         pytest.xfail(CANNOT[name])
     assert outcome.result == "passed", outcome.detail
 

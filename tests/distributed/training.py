@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from tests.distributed.ranks import preload
 
-# One device per rank: a mesh uses the device whose index is the local rank. Set before the import
-# of torch._dynamo, which reads the number of devices.
+# One device per rank, because a mesh uses the device whose index is the local rank. This must
+# precede the import of torch._dynamo, which reads the number of devices.
 os.environ["OPENREG_DEVICE_COUNT"] = "4"
 preload("pytest", "torch._dynamo", "torch.distributed.tensor", "torch.distributed.optim")
 
 DEVICE = "openreg"
 WIDTH = 16
 STEPS = 3
-#: Divisible by 2 and by 4 ranks.
+#: Rows of a batch, which 2 and 4 ranks can share equally.
 ROWS = 8
 
 
@@ -56,14 +56,14 @@ def expected(
     dtype: torch.dtype = torch.float64,
     change: Callable[[nn.Module], Any] | None = None,
 ) -> nn.Module:
-    """Train on whole batches, by one process, on the CPU.
+    """Return a model trained on whole batches, by one process, on the CPU.
 
     Args:
-        make: creates the model.
-        optimizer: creates the optimizer of the model.
-        steps: the number of steps, each with its own batch.
-        dtype: the dtype of the batches.
-        change: is called with the model before each step of the optimizer, when it has gradients.
+        make: function that creates the model.
+        optimizer: function that creates the optimizer of the model.
+        steps: number of steps, each with its own batch.
+        dtype: dtype of the batches.
+        change: function called with the model, which has gradients, before each optimizer step.
     """
     model = make()
     chosen = optimizer(model)
@@ -104,4 +104,4 @@ def require_equal(
             torch.testing.assert_close(whole.cpu(), other_tensor, rtol=rtol, atol=atol)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
-    assert not theirs, f"missing: {list(theirs)}"
+    assert not theirs, f"the model lacks {list(theirs)}"

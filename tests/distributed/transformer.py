@@ -42,7 +42,7 @@ def attend(parts: Sequence[Tensor], **options: Any) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Attention as most programs write it; ``heads`` share ``key_heads``."""
+    """Causal attention as most programs write it, with ``heads`` that share ``key_heads``."""
 
     def __init__(self, features: int = FEATURES, heads: int = 8, key_heads: int = 4) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of a collective: when it is done, for which stream, in a graph, after an error."""
+"""Work objects of collectives: completion, waits of streams and host, graphs, hooks, errors."""
 
 import gc
 import pickle
@@ -81,7 +81,7 @@ def waits_of_streams() -> None:
         side.synchronize()
         assert late.eq(7).all()
 
-    # block_current_stream and the future do the same.
+    # block_current_stream() and the future make a stream wait as wait() does.
     tensor.fill_(1)
     torch.openreg.synchronize()
     work = dist.all_reduce(tensor, async_op=True)
@@ -100,7 +100,7 @@ def test_only_the_waiting_stream_waits() -> None:
 
 
 def dropped() -> None:
-    # Tensors and work are dropped while the operation waits. The memory must stay until it is done.
+    # Tensors and work are dropped while the operation waits, which must keep their memory.
     rank = dist.get_rank()
     total = torch.zeros((), device=DEVICE)
     keep = torch.ones(LARGE, device=DEVICE)
@@ -142,7 +142,7 @@ def captured() -> None:
         work.wait()
         large /= ranks
     torch.openreg.synchronize()
-    assert tensor.eq(1).all()  # nothing has run
+    assert tensor.eq(1).all()  # the capture has run nothing
     for replay in range(1, 4):
         graph.replay()
         assert tensor.eq((2.0 * ranks) ** replay).all()
@@ -247,7 +247,7 @@ def test_threads_with_separate_groups() -> None:
 
 
 def exchanges_on_streams() -> None:
-    # All have the same size; only the order of the calls distinguishes them.
+    # All exchanges have the same size, so that only the order of the calls distinguishes them.
     rank = dist.get_rank()
     splits = [3, 3]
     for _ in range(30):
@@ -303,7 +303,7 @@ def test_a_hook_is_called_for_each_operation() -> None:
     run(2, hooked)
 
 
-# The hook runs during interpreter exit, when a thread can no longer take the GIL.
+# Makes the hook run during interpreter exit, when a thread can no longer acquire the GIL.
 ENDS_WITH_A_HOOK = """
 import torch, torch.distributed as dist
 dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
@@ -353,7 +353,7 @@ def results() -> None:
     assert not result.done()  # the call does not wait
     seen: list[int] = []
     after = result.then(lambda future: seen.append(future.wait()))
-    # It is complete although an earlier operation still waits for its other side.
+    # The result is available although another operation still waits for its peer.
     waiting = dist.irecv(torch.empty(3, device=DEVICE), 1) if rank == 0 else None
     pending = waiting.get_future_result() if waiting is not None else None
     assert result.wait() == WorkResult.SUCCESS.value
@@ -368,7 +368,7 @@ def results() -> None:
         dist.send(torch.ones(3, device=DEVICE), 0)
     elif pending is not None:
         assert pending.wait() == WorkResult.SUCCESS.value
-    # Of a work that is dropped, and of one that has finished.
+    # The future is valid for a work that is dropped, and for one that has finished.
     dropped = dist.all_reduce(tensor, async_op=True)
     assert dropped is not None
     result = dropped.get_future_result()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operations in a capture of a random program.
+"""The operations that random programs run while they capture a graph.
 
 The model does not change during a capture. Each operation adds its effect on the model to the
 graph, for replays.
@@ -88,7 +88,7 @@ def captured_out(program: Program, graph: Graph, results: list[Value], i: int, n
 
 
 def captured_draw(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Each replay draws the same numbers as an eager call."""
+    """Captures a random operator; each replay must draw the same numbers as an eager call."""
     generator = program.generators[graph.device + DEVICES * (i % 2)]
     operator = sorted(DRAWS)[n % len(DRAWS)]
     ours = torch.empty(8, device=f"openreg:{graph.device}")
@@ -140,7 +140,7 @@ def captured_fork(program: Program, graph: Graph, results: list[Value], i: int, 
 
 
 def captured_thread(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Launches from another thread on the captured stream."""
+    """Launches a kernel on the captured stream from another thread."""
     x = captured_value(program, graph, results, i)
     inference = torch.is_inference_mode_enabled()
 
@@ -156,7 +156,7 @@ def captured_thread(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_beside(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Another thread works on another stream, which is not captured."""
+    """Launches kernels from another thread on another stream, which is not captured."""
     device, number = program.capture_place
     place = device, (number + 2) % STREAMS
 
@@ -171,7 +171,7 @@ def captured_beside(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_failure(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """One kernel of each replay fails; the others run."""
+    """Captures a kernel that fails in each replay; the other kernels must run."""
     graph.uses += [(program.made_before, program.bad), (program.made_before, program.table)]
     program.table.index_select(0, program.bad)
     graph.fails = True
@@ -208,7 +208,7 @@ def captured_exhaustion(
 
 
 def captured_wait(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """The host cannot wait for captured work."""
+    """Waits for captured work, which must fail and makes the capture invalid."""
     x = captured_value(program, graph, results, i)
     assert isinstance(attempt(lambda: x.ours.sum().item()), RuntimeError)
     graph.spoilt = True

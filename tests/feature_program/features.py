@@ -29,7 +29,7 @@ from tests.feature_program.operators import Operator
 from tests.feature_program.program import Program
 from tests.feature_program.rules import Step
 
-#: In the order in which hypothesis sees their rules.
+#: The modules with rules, in the order in which hypothesis gets them.
 FEATURES = (tensors, streams, modes, memory, pinned_memory, generators, graphs, sharing)
 
 

@@ -26,7 +26,7 @@ def give_back(program: Program, what: str) -> None:
 
 @rule(device=devices, way=st.sampled_from(["huge", "limit"]))
 def exhaust(program: Program, device: int, way: str) -> None:
-    """An allocation fails; the next one succeeds."""
+    """Makes an allocation that must fail, and then one that must succeed."""
     _, total = torch.openreg.mem_get_info(device)
     size = 1 << 50 if way == "huge" else 64 << 20
     if way == "limit":
@@ -45,7 +45,7 @@ def exhaust(program: Program, device: int, way: str) -> None:
 
 @rule(device=devices, stream=streams)
 def reclaim(program: Program, device: int, stream: int) -> None:
-    """The device is full, and the allocator must wait for memory that another stream still uses."""
+    """Fills the device so that the allocator must wait for memory that another stream uses."""
     place, user = program.place(device), (device, stream)
     program.settle(place)
     program.settle(user)

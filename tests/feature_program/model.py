@@ -93,7 +93,7 @@ def attempt(function: Operator, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError, NotImplementedError) as error:
-        # Its traceback would keep tensors alive.
+        # The traceback of the error would keep tensors alive.
         return error.with_traceback(None)
 
 

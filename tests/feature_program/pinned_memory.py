@@ -55,7 +55,7 @@ def download(program: Program, a: int, p: int, non_blocking: bool) -> None:
 
 @rule(p=some, n=st.integers(0, 9), way=st.sampled_from(["event", "query", "stream", "device"]))
 def write_pinned(program: Program, p: int, n: int, way: str) -> None:
-    """The host may write after the copies are done."""
+    """Waits until the copies of a pinned tensor are done, and then writes to it on the host."""
     value = program.pick_pinned(p)
     program.release_pinned(value, way)
     value.theirs.fill_(n)

@@ -23,7 +23,7 @@ def other() -> Peer:
 
 @rule(a=some, n=st.integers(0, 9), give_back=flags)
 def share(program: Program, a: int, n: int, give_back: bool) -> None:
-    """Another process changes the tensor, and may send it back."""
+    """Shares a tensor with another process, which changes it and may send it back."""
     x = program.pick(a)
     place = program.place_of(x)
     program.settle(place)

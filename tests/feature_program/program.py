@@ -106,7 +106,7 @@ class Program:
 
     def start(self) -> None:
         for device in range(DEVICES):
-            # This does not use the device yet; the program makes the first use.
+            # Creating streams does not use the device yet; a step of the program is the first use.
             made = [torch.Stream(f"openreg:{device}", priority=-n) for n in range(1, STREAMS)]
             default = torch.Stream(0, device, made[0].device_type)
             for number, stream in enumerate([default, *made]):
@@ -219,8 +219,10 @@ class Program:
         assert event.query()
 
     def raising(self, places: set[Place], function: Callable[[], Any]) -> Any:
-        """Calls a function that waits for the streams; it raises each of their pending errors
-        once."""
+        """Calls a function that waits for the streams, once more for each of their pending errors.
+
+        Each error must be raised by one call. Returns the result of the last call.
+        """
         for _ in places & self.failed:
             try:
                 function()

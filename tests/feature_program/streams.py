@@ -44,7 +44,7 @@ def wait_for(program: Program, device: int, stream: int, way: str) -> None:
 
 @rule(device=devices)
 def fail(program: Program, device: int) -> None:
-    """A kernel fails, and no thread waits for it."""
+    """Enqueues a kernel that fails, and does not wait for it."""
     place = program.place(device)
     program.settle(place)
     with torch.inference_mode(False):

@@ -99,7 +99,7 @@ def out(program: Program, a: int, b: int, operator: str, way: str) -> None:
 
 @contextlib.contextmanager
 def moving(program: Program, value: Value) -> Iterator[None]:
-    """The storage may get new memory, allocated on the current stream."""
+    """Records the current stream as that of the memory if the block moves the storage."""
     before = value.ours.untyped_storage().data_ptr()
     yield
     if value.ours.untyped_storage().data_ptr() != before:
@@ -146,7 +146,7 @@ def move(program: Program, a: int, device: int, non_blocking: bool) -> None:
 
 @rule(a=some, n=st.integers(0, 5))
 def host_argument(program: Program, a: int, n: int) -> None:
-    """The caller may change a CPU tensor after the call that uses it."""
+    """Changes CPU tensors immediately after the calls that use them; results must not change."""
     x = program.pick(a)
     if x.theirs.numel() == 0:
         raise Missing

@@ -17,7 +17,7 @@ from torch_device_conformance.database.operators import (
 
 
 class Aliases(Attempt):
-    """Compares which results are arguments, are views of them, or share their memory.
+    """Compares which results are arguments, which are views of them, and which share their memory.
 
     Also compares the values and versions of the arguments after the call.
     """
@@ -44,7 +44,7 @@ class Aliases(Attempt):
 
 
 def relation(leaf: Tensor, others: list[Tensor]) -> tuple[Any, ...]:
-    """The relation of a tensor to others."""
+    """Describes how a tensor is related to others: by identity, as a view, or by shared memory."""
     is_ = [n for n, other in enumerate(others) if other is leaf]
     base = [n for n, other in enumerate(others) if leaf._base is not None and other is leaf._base]
     lazy = leaf.is_conj(), leaf.is_neg()
@@ -59,6 +59,6 @@ def relation(leaf: Tensor, others: list[Tensor]) -> tuple[Any, ...]:
 
 
 def storage(x: Tensor) -> int:
-    """The identity of a tensor's storage."""
+    """Returns the identity of a tensor's storage."""
     identity: int = x.untyped_storage()._cdata
     return identity

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A fixed subset of the operator database, compiled. The sweep runs all of it."""
+"""Compares a fixed subset of compiled operators with the CPU; the sweep compiles all operators."""
 
 from collections.abc import Iterator
 

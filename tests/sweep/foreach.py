@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators on lists of tensors: torch's databases of foreach operators, and fused optimizers.
+"""Checks operators on lists of tensors: torch's foreach operators, and fused optimizers.
 
-In-place operators return nothing below Python, so the device's kernels must increase versions
-themselves. Versions, identities and autograd's errors for changed tensors must be the same as on
-the CPU.
+The kernels of in-place foreach operators return nothing, hence must increase the versions of their
+tensors themselves. Versions, identities and autograd's errors for changed tensors must be the same
+as on the CPU.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,12 +27,12 @@ from torch_device_conformance.database.operators import (
 
 from tests.sweep.versions import refusal
 
-# Maximum number of samples of an entry; torch has hundreds.
+# Maximum number of samples of an entry, of which torch has hundreds.
 MOST = 40
 
 
 class Foreach(Attempt):
-    """The functional operator, forward and backward, and the versions of its arguments."""
+    """A functional foreach operator, forward and backward, with the versions of its arguments."""
 
     op: ForeachFuncInfo
 
@@ -55,7 +55,7 @@ class Foreach(Attempt):
 
 
 class ForeachInPlace(Foreach):
-    """The in-place operator, which writes to the tensors of its first argument."""
+    """An in-place foreach operator, which writes to the tensors of its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.inplace_variant is not None
@@ -67,7 +67,7 @@ class ForeachInPlace(Foreach):
         arguments = [leaf for leaf in tree_leaves(sample_of(sample)) if isinstance(leaf, Tensor)]
         before = [leaf._version for leaf in arguments]
         pointers = [leaf.data_ptr() for leaf in targets]
-        # A product saves its factors for backward.
+        # A product saves its factors for backward, which must raise an error if they change.
         products = [leaf * leaf for leaf in targets if leaf.requires_grad]
         with seeded(seed):
             result = self.op.inplace_variant(targets, *sample.args, **sample.kwargs)
@@ -84,12 +84,12 @@ class ForeachInPlace(Foreach):
 
 
 def sample_of(sample: SampleInput) -> tuple[Any, ...]:
-    """The arguments of a sample."""
+    """Returns the arguments of a sample."""
     return (sample.input, sample.args, sample.kwargs)
 
 
 def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
-    """The number of writes to tensors since they had the given versions."""
+    """Counts the writes to each tensor since it had the version in `before`."""
     return {
         f"version of argument {number}": leaf._version - version
         for number, (leaf, version) in enumerate(zip(tensors, before, strict=True))
@@ -97,7 +97,7 @@ def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
 
 
 def foreach_operators(kind: type[Foreach]) -> Iterable[Entry]:
-    """The entries of torch's databases of foreach operators, in a mode."""
+    """Returns the entries of torch's databases of foreach operators, as instances of `kind`."""
     infos = [
         *databases.foreach_unary_op_db,
         *databases.foreach_binary_op_db,
@@ -108,8 +108,8 @@ def foreach_operators(kind: type[Foreach]) -> Iterable[Entry]:
     return map(kind, infos)
 
 
-# The lists of tensors that a fused optimizer changes in addition to parameters and gradients, and
-# its flags and factors.
+# For each operator of a fused optimizer: the lists of tensors that it changes in addition to
+# parameters and gradients, and the values of its flags and factors.
 FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
     "_fused_adam_": (
         ("exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"),
@@ -133,7 +133,7 @@ FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
 
 
 class Fused(Entry):
-    """The operator of a fused optimizer: the tensors that it changes, and their versions."""
+    """The operator of a fused optimizer as an entry, whose results are the tensors it changes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -181,5 +181,5 @@ class Fused(Entry):
 
 
 def fused_optimizers() -> Iterable[Entry]:
-    """The operators of fused optimizers."""
+    """Returns the entries of the fused optimizers' operators."""
     return map(Fused, FUSED)

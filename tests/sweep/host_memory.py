@@ -20,8 +20,8 @@ from torch_device_conformance.database.operators import (
 # Maximum number of samples of an entry; each is run with each of its tensors as a 0-dim tensor.
 MOST = 6
 
-# Duration for which the stream is busy at the call, in ns. If the stream is idle after the call,
-# the call has waited or the host was slow; the second, longer duration decides.
+# Durations in ns for which the stream is kept busy during a call. If the stream is idle after the
+# call, the call has waited or the host was slow: the call is repeated with the longer duration.
 BUSY = (2_000_000, 50_000_000)
 
 NUMBERS = "numbers on the cpu"
@@ -31,11 +31,11 @@ AS_NUMBER = " as a number"
 
 
 class HostMemory(Attempt):
-    """On a busy stream, overwrites CPU tensors and lists immediately after the call.
+    """An operator called on a busy stream, after which its CPU tensors and lists are overwritten.
 
-    CPU tensors are 0-dim tensors, those in the table of host arguments, and each tensor in turn, as
-    it is and replaced by its first element. Calls that the device rejects do not count; the check
-    of mixed devices covers them.
+    On the CPU are, in separate calls: the 0-dim tensors, the arguments in the table of host
+    arguments, and each tensor in turn, unchanged and replaced by its first element. Calls that the
+    device rejects do not count, because the mode mixed_devices covers them.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -56,8 +56,7 @@ class HostMemory(Attempt):
         return found
 
     def derive(self, sample: SampleInput) -> Iterator[SampleInput]:
-        """Derives samples whose names say what is in host memory: a kind of arguments or just
-        one."""
+        """Derives samples whose names say which arguments are in host memory."""
         places = positions(sample)
         if not all(leaf.layout == torch.strided for leaf in places.values()):
             return
@@ -88,8 +87,11 @@ class HostMemory(Attempt):
         return result
 
     def overwrite(self, sample: SampleInput, device: torch.device, seed: int) -> tuple[Run, bool]:
-        """Makes a call and overwrites host memory. Returns whether the device was still busy
-        then."""
+        """Makes a call and overwrites its host memory.
+
+        Returns:
+            The run, and whether the device was still busy after host memory was overwritten.
+        """
         on_host = self.on_host(sample)
         arguments = placed(sample, device, on_host)
         hosts = [leaf for place, leaf in positions(arguments).items() if place in on_host]
@@ -106,7 +108,7 @@ class HostMemory(Attempt):
         return Run({f"output {number}": leaf for number, leaf in enumerate(outputs)}, {}), busy
 
     def on_host(self, sample: SampleInput) -> set[str]:
-        """The arguments that are on the CPU."""
+        """Returns the names of the arguments that are on the CPU."""
         places = positions(sample)
         if sample.name == LISTS:
             return set()
@@ -118,18 +120,18 @@ class HostMemory(Attempt):
 
 
 def as_number(sample: SampleInput, place: str, leaf: Tensor) -> SampleInput:
-    """A sample with one tensor replaced by its first element."""
+    """Returns a sample with one tensor replaced by its first element."""
     number = leaf.flatten()[0].clone()
     return changed_tensors(sample, lambda x: number if x is leaf else x, place + AS_NUMBER)
 
 
 def copied(argument: Any) -> Any:
-    """Copies a list, so that it can be overwritten."""
+    """Copies a list, so that overwriting it does not change the sample."""
     return list(argument) if isinstance(argument, list) else argument
 
 
 def lists(sample: SampleInput) -> list[list[Any]]:
-    """The lists of numbers among the arguments of a sample."""
+    """Returns the lists of numbers among the arguments of a sample."""
     return [
         argument
         for argument in (*sample.args, *sample.kwargs.values())

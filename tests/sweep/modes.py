@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modes of the sweep, which the conformance kit runs besides its own (--modes).
+"""The modes of the sweep, which the conformance kit runs in addition to its own (--modes).
 
-They test what openreg promises and a backend in general need not. One of the promises is torch's
-own words in errors.
+They test properties that openreg guarantees but a backend in general need not have. One of them is
+that errors have the same text as on the CPU.
 """
 
 import functools
@@ -49,7 +49,7 @@ SUITES: Suites = {
 WORDING = Wording(
     compared=True,
     device=re.compile("cpu|openreg|privateuse", re.IGNORECASE),
-    # What the device adds to the error of a kernel.
+    # The text that the device appends to the error of a kernel.
     addition=re.compile(r" \(openreg: kernel .*", re.DOTALL),
     late=re.compile("Kernels run later than they are launched"),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each mode finds what only it can find, and accepts correct operators."""
+"""Checks that each mode finds a mistake planted for it, and accepts a correct operator."""
 
 import re
 import warnings
@@ -22,7 +22,7 @@ from tests.sweep.verdicts import MODES
 
 modes.load(MODES)
 
-# Those of the kit have their planted mistakes here, too.
+# The kit's own modes are tested here, too, as their planted mistakes use the same functions.
 MODE_TYPES = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]
@@ -54,7 +54,7 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
 
 
 def outcome(mode: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
-    """The outcome of an entry in a mode."""
+    """Compares an operator in a mode on the device with the CPU."""
     return judge(MODE_TYPES[mode](op), dtype, torch.device("openreg"))
 
 
@@ -88,7 +88,7 @@ def copy_to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def select_nothing(x: Tensor) -> Tensor:
-    """Uses an index that is out of range only for an empty tensor."""
+    """Raises an error from a kernel for an empty tensor: its index is out of range."""
     table = torch.ones(4, device=x.device)
     index = torch.full((1,), 0 if x.numel() else 9, device=x.device)
     table.index_select(0, index * 0)  # the first kernel with these dtypes is synchronous
@@ -127,7 +127,7 @@ def normalize(x: Tensor) -> Tensor:
 
 
 class Split(torch.autograd.Function):
-    """Returns a tensor and its double. Backward reads a gradient that is undefined for ones."""
+    """Returns a tensor and its double. Backward wrongly replaces undefined gradients with ones."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +161,7 @@ class Forgetful(torch.autograd.Function):
 
 
 def uncast(function: Function) -> Function:
-    """A function that disables the device's autocast."""
+    """Returns a function that calls `function` with the device's autocast disabled."""
 
     def outside(x: Tensor) -> Any:
         with torch.autocast("openreg", enabled=False):
@@ -170,8 +170,8 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# The samples of the first have other arguments; it has a separate test. The second compares dtypes
-# that only accelerators support.
+# Modes without a test of a correct operator below: host_memory has a separate test, because its
+# samples have more arguments; accelerator_dtypes needs dtypes that only accelerators support.
 HOST_MEMORY = "host_memory"
 ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 
@@ -238,7 +238,7 @@ def test_right_operator_agrees(mode: str) -> None:
             double,
             "close",
         ),
-        ("compiled_aot", torch._dynamo.disable(double), double, "torch captured no graph"),
+        ("compiled_aot", torch._dynamo.disable(double), double, "torch.compile captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
     ],
 )

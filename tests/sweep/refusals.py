@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_device_conformance.comparison.comparison import Entry, Run
 from torch_device_conformance.mode.timing import Watch
 
-# A function that takes the device, where it creates its tensors.
+# A function that creates its tensors on the device that it gets as its argument.
 Call = Callable[[torch.device], Any]
 
 ALONE = "alone"
@@ -35,7 +35,7 @@ DTYPES = (
 
 
 class Refusal(Entry):
-    """A call that must be rejected if the CPU rejects it."""
+    """An invalid call as an entry. The device must reject it with the CPU's error."""
 
     drawn = False
     raises = True
@@ -46,7 +46,7 @@ class Refusal(Entry):
         self.wrong = wrong
 
     def supports(self, dtype: torch.dtype) -> bool:
-        return dtype == torch.float32  # once
+        return dtype == torch.float32  # the calls have their own dtypes
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         return 0, 0
@@ -388,7 +388,7 @@ WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "take": lambda x, out: torch.take(x, torch.zeros_like(x, dtype=torch.long), out=out),
     "tril": lambda x, out: torch.tril(x, out=out),
     "where": lambda x, out: torch.where(x == x, x, x, out=out),
-    # These do not use the input.
+    # Factory functions do not use x.
     "arange": lambda x, out: torch.arange(4.0, out=out[0]),
     "eye": lambda x, out: torch.eye(4, out=out),
     "full": lambda x, out: torch.full((4, 4), 2.0, out=out),
@@ -403,7 +403,7 @@ WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 
 def index(x: Tensor) -> Tensor:
-    """Indices of the rows of a 4 x 4 tensor."""
+    """Returns the indices of the rows of a 4 x 4 tensor."""
     return torch.arange(4).to(x.device)
 
 
@@ -412,17 +412,17 @@ def square(device: torch.device) -> Tensor:
 
 
 def shared_row(device: torch.device) -> Tensor:
-    """A 4 x 4 tensor whose rows all share memory."""
+    """Returns a 4 x 4 tensor whose rows all share memory."""
     return torch.linspace(0, 0.9, 4).to(device).expand(4, 4)
 
 
 def shared_element(device: torch.device) -> Tensor:
-    """A 4 x 4 tensor whose elements all share memory."""
+    """Returns a 4 x 4 tensor whose elements all share memory."""
     return torch.full((1, 1), 0.5).to(device).expand(4, 4)
 
 
 def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
-    """Calls a function with an input, and an output that starts at the input's second element."""
+    """Returns a call with an input, and an output that starts at the input's second element."""
 
     def call(device: torch.device) -> Any:
         memory = torch.linspace(0, 0.9, 17).to(device)
@@ -435,7 +435,7 @@ def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
 
 
 def method(name: str, arguments: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> Call:
-    """Calls a method of a tensor."""
+    """Returns a call of a method of a tensor of ones."""
     return lambda d: getattr(ones(d, dtype=dtype), name)(*arguments)
 
 
@@ -444,12 +444,12 @@ def with_scalar(function: Callable[[Tensor, Any], Any], dtype: torch.dtype, scal
 
 
 def on_made(function: Callable[..., Any], *makes: Callable[[torch.device], Tensor]) -> Call:
-    """Calls a function with newly created tensors."""
+    """Returns a call of a function with tensors that `makes` create."""
     return lambda d: function(*(make(d) for make in makes))
 
 
 def loss_backward(name: str, more: tuple[Any, ...], place: int, dtype: torch.dtype) -> Call:
-    """Calls the backward of a loss with one tensor of another dtype."""
+    """Returns a call of a loss's backward with another dtype for the tensor at `place`."""
 
     def call(device: torch.device) -> Any:
         made = [ones(device, dtype=dtype if n == place else torch.float32) for n in range(3)]
@@ -508,6 +508,6 @@ def overlap_calls() -> Iterator[Refusal]:
 
 
 def refusals() -> Iterable[Entry]:
-    """All calls."""
+    """Yields all invalid calls."""
     for kind in (random_calls, other_calls, loss_calls, scalar_calls, overlap_calls):
         yield from kind()

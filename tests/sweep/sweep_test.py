@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A fixed part of the sweep: the conformance kit with our modes, over some entries of each kind."""
+"""Runs a fixed part of the sweep: some entries of each kind, in all modes but the slowest."""
 
 import dataclasses
 import re
@@ -13,8 +13,8 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 from tests.sweep.modes import OPERATOR_MODES
 from tests.sweep.verdicts import KNOWN, chosen, every_case, results, verdicts
 
-# Operators of each kind: those of networks, hand-written kernels, fallbacks, random operators,
-# views, several outputs, other dtypes, unknown shapes.
+# Operators of each kind: those of networks, with hand-written kernels, with the fallback, random
+# operators, views, and operators with several outputs, other dtypes or data-dependent shapes.
 OPERATORS = (
     "__getitem__",
     "add",
@@ -83,8 +83,8 @@ OPERATORS = (
 )
 
 
-# Modules with and without weights, with buffers, lazy or recurrent modules, modules that differ in
-# evaluation, modules with several inputs.
+# Modules of each kind: with and without weights, with buffers, lazy, recurrent, with several
+# inputs, and with another result in evaluation.
 MODULES = (
     "nn.BatchNorm2d",
     "nn.Conv2d",
@@ -102,7 +102,7 @@ MODULES = (
     "nn.TransformerEncoderLayer",
 )
 
-# Optimizers: each implementation at least once.
+# Entries of optimizers, with each implementation (foreach, fused, capturable...) at least once.
 OPTIMIZERS = (
     "Adadelta.capturable_foreach",
     "Adafactor",
@@ -118,7 +118,7 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
-# Operators for all other modes, some of each kind.
+# Operators that all other modes run: a few of each kind.
 CHECKED = (
     "add",
     "addr",
@@ -145,7 +145,7 @@ CHECKED = (
     "where",
 )
 
-# Operators whose graphs are checked, which takes longer.
+# Operators for the mode compiled_aot: fewer, because tracing takes longer.
 TRACED = (
     "cat",
     "cumsum",
@@ -188,7 +188,7 @@ AUTOCAST = (
     "tensordot",
 )
 
-# Operators on lists: our own kernels, and torch's loops over the tensors.
+# Operators on lists: some with openreg's own kernels, some with torch's loops over the tensors.
 LISTS = (
     "_foreach_add",
     "_foreach_addcdiv",
@@ -207,7 +207,7 @@ LISTS = (
 
 OTHER_DTYPES = ("float16", "bfloat16", "complex64", "int32", "uint8", "bool")
 
-# The modes of the kit that are not chosen in another way below.
+# The kit's modes that run the operators CHECKED.
 OF_THE_KIT = ("errors", "forward_ad", "inplace", "mixed_devices", "noncontiguous", "out")
 
 CHOSEN = [
@@ -228,7 +228,7 @@ REFUSED = [case for case in every_case() if case.suite == "refusal"]
 
 @pytest.fixture(scope="module")
 def found() -> dict[Case, Verdict]:
-    """All verdicts, from the same two processes: each imports torch and creates the databases."""
+    """Runs all cases at once, because each worker first imports torch and creates the databases."""
     return verdicts([*CHOSEN, *REFUSED])
 
 

@@ -16,13 +16,13 @@ from torch_device_conformance.database.operators import (
     with_arguments,
 )
 
-# What is batched: all tensors of a sample, or only the first.
+# The tensors of a sample that are batched: all, or only the first.
 WHOLE = "whole"
 FIRST = "first"
 
 
 class Batches(Attempt):
-    """vmap over a batch of two; the second example has half the values of the first."""
+    """An operator under vmap with a batch of two, whose second example has half the values."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         made = spread(list(self.op.sample_inputs("cpu", dtype)), 40)
@@ -47,15 +47,16 @@ class Batches(Attempt):
 
 
 def pair(x: Tensor) -> Tensor:
-    """A batch of two examples."""
+    """Returns a batch of two examples: a tensor, and half of it unless it is of integers."""
     half = x * 0.5 if x.is_floating_point() or x.is_complex() else x
     return torch.stack([x, half.to(x.dtype)])
 
 
 class Fakes(Attempt):
-    """Fake tensors of the device must have the same results as fake tensors of the CPU.
+    """An operator called with fake tensors.
 
-    They must also match real tensors of the device, if this holds for the CPU.
+    Results must have the same metadata as those of fake CPU tensors. They must also match the
+    results of real tensors of the device if this holds for the CPU.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -78,7 +79,7 @@ class Fakes(Attempt):
 
 
 def metadata(x: Tensor, device: torch.device) -> tuple[Any, ...]:
-    """The metadata of a fake tensor."""
+    """Returns the metadata of a tensor, with "here" in place of the type of `device`."""
     strides = x.stride() if x.layout == torch.strided and x.numel() else ()
     here = "here" if x.device.type == device.type else x.device.type
     return (here, x.dtype, tuple(x.shape), strides, x.is_conj(), x.is_neg())

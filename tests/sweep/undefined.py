@@ -28,10 +28,10 @@ from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import Attempt, differentiable, tensors
 from torch_device_conformance.mode.derivatives import PASSES
 
-# Samples with more elements are skipped, because each is differentiated many times.
+# Number of elements from which a sample is skipped, because each is differentiated many times.
 LARGE = 1 << 18
 
-# The name of an operator in torch's error texts, which may differ between the CPU and a device.
+# Matches the name of an operator in torch's error texts, which may differ between devices.
 OPERATOR = re.compile(r"aten::\w+")
 
 
@@ -66,7 +66,7 @@ class Undefined(Attempt):
 
 
 class Collected:
-    """Gradients or errors of many backward passes over one graph."""
+    """The gradients and errors of many backward passes over one graph."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,7 +74,7 @@ class Collected:
         self._errors: dict[str, Any] = {}
 
     def run(self) -> Run:
-        """All collected gradients and errors."""
+        """Returns the collected gradients and errors as one run."""
         return Run(self._errors, self._values)
 
     def differentiate(self, order: str, roots: list[Tensor], inputs: list[Tensor]) -> None:
@@ -173,7 +173,7 @@ class Optional(Attempt):
                     torch.autograd.grad(
                         roots, differentiable(copy), weights(roots), allow_unused=True
                     )
-            except Exception:  # the CPU cannot run it: not a case of this mode
+            except Exception:  # a sample that the CPU cannot run is not a case of this mode
                 continue
             calls += recorder.calls
         return calls

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The conformance kit for tests: the cases of the tier full and the modes here, and verdicts."""
+"""Selects cases of the conformance kit, with the modes of the sweep, and runs them for tests."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -13,19 +13,19 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 
 MODES = ("tests.sweep.modes",)
 
-# A case that they name must have one of their verdicts.
+# The known exceptions. A case that one of them names must have one of its verdicts.
 KNOWN = load(Path(__file__).with_name("known.toml"), strict=True)
 
 
 def every_case() -> Sequence[Case]:
-    """The cases of the tier full, with the modes of the sweep."""
+    """Returns the cases of the tier full, with the modes of the sweep."""
     return cases("full", MODES)
 
 
 def chosen(
     suite: str, modes: Collection[str], dtypes: Collection[str], names: Collection[str]
 ) -> list[Case]:
-    """The cases with one of these modes, dtypes and names that can be run."""
+    """Returns the cases with one of the modes, dtypes and names, except those that cannot run."""
     return [
         case
         for case in every_case()
@@ -38,14 +38,14 @@ def chosen(
 
 
 def results(dtypes: Collection[str], names: Collection[str]) -> list[Case]:
-    """Operators with their gradients; without, where the CPU has none for the dtype."""
+    """Returns the cases of operators with gradients; without, if the CPU has none for the dtype."""
     both = chosen("op", ("eager", "backward"), dtypes, names)
     derived = {(case.dtype, case.name) for case in both if case.mode == "backward"}
     return [c for c in both if c.mode == "backward" or (c.dtype, c.name) not in derived]
 
 
 def verdicts(todo: Iterable[Case], seconds: float = 60) -> dict[Case, Verdict]:
-    """The verdicts about cases on the device, by two processes, with all samples."""
+    """Runs cases on the device, with all samples, in two processes, and returns their verdicts."""
     settings = Settings("full", modes=MODES, traced=False)
     ran = run(list(todo), Limits(2, seconds), prepare, Subject("openreg"), settings)
     return {verdict.case: verdict for verdict in ran}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks version counters: which tensors a call writes to, and which autograd saved.
+"""Checks version counters: which tensors a call writes to, and which ones autograd has saved.
 
-Both are compared with the CPU. If a version is not increased, backward silently computes with
-overwritten values.
+Both must be the same as on the CPU. If a call does not increase the version of a tensor to which it
+writes, backward silently computes with overwritten values.
 """
 
 import re
@@ -25,14 +25,14 @@ from torch_device_conformance.database.operators import (
 
 # The ways to call an operator.
 FUNCTIONAL, INPLACE, OUT = "functional", "in place", "out"
-# autograd's error for a tensor that was changed.
+# Matches autograd's error for a saved tensor that was changed.
 VERSIONS = re.compile(r"is at version \d+; expected version \d+")
 
 
 class Versions(Attempt):
-    """The number of writes to each tensor of a call, for all ways to call the operator.
+    """An operator called in all ways, of which the writes to each tensor are counted.
 
-    Also whether backward raises if an argument or a result was changed before.
+    Also compares whether backward raises an error if an argument or a result was changed before.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -88,7 +88,7 @@ class Versions(Attempt):
 
 
 def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tensor]) -> str:
-    """The error of backward after a tensor was changed: torch's text about versions, or ""."""
+    """Changes a tensor and runs backward. Returns the error's text about versions, or ""."""
     try:
         with torch.no_grad():
             changed.zero_()
@@ -98,7 +98,7 @@ def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tenso
 
 
 def refusal(backward: Callable[[], Any]) -> str:
-    """The text about versions that a backward raises; "" if it raises nothing."""
+    """Runs backward. Returns the text about versions in its error, or "" if it raises nothing."""
     try:
         backward()
     except RuntimeError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Command line flags of all programs here. A wrong flag is reported in one line."""
+"""Parses command line flags of the examples and benchmarks; reports a wrong flag in one line."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ PICTURES = frozenset({".png", ".svg", ".pdf"})
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows a default only if it is informative."""
+    """A formatter of the help that shows a default only if it is informative."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, False, ""):
@@ -45,10 +45,10 @@ class Flags(argparse.ArgumentParser):
 
 
 def device(text: str) -> torch.device:
-    """Returns the device with that name.
+    """Returns the device with the given name.
 
     Raises:
-        argparse.ArgumentTypeError: this machine does not have it; the message lists those it has.
+        argparse.ArgumentTypeError: this machine has no such device; the message lists those it has.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     counts = {"cpu": 1}
@@ -59,7 +59,7 @@ def device(text: str) -> torch.device:
     try:
         chosen = torch.device(text)
     except RuntimeError:
-        chosen = torch.device("meta")  # not a device name: reported below
+        chosen = torch.device("meta")  # text is not a device name: the error is raised below
     if (chosen.index or 0) < counts.get(chosen.type, 0):
         return chosen
     found = ", ".join(f"{kind} ({count})" for kind, count in counts.items())
@@ -78,10 +78,13 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def output(text: str) -> Path:
-    """The absolute path of a file that can be written.
+    """Returns the absolute path of a file that can be written.
 
-    `bazel run` starts a program in another folder. A relative path is therefore relative to the
-    folder where the user typed the command.
+    `bazel run` starts a program in another folder. A relative path therefore refers to the folder
+    where the user typed the command.
+
+    Raises:
+        argparse.ArgumentTypeError: the file cannot be written.
     """
     path = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), text).absolute()
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -90,7 +93,11 @@ def output(text: str) -> Path:
 
 
 def picture(text: str) -> Path | None:
-    """Like `output`, for an image whose suffix is its format; returns None for "none"."""
+    """Returns the path of an image as `output` does, or None for "none".
+
+    Raises:
+        argparse.ArgumentTypeError: the file cannot be written, or its suffix is not in PICTURES.
+    """
     if text == "none":
         return None
     path = output(text)

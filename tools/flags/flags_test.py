@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Flags accept valid values and report invalid ones in one line."""
+"""Checks that flags accept valid values and that invalid ones are reported in one line."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ from tools.flags import flags
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the user typed the command, as `bazel run` passes it."""
+    """Passes a folder as `bazel run` passes the one where the user typed the command."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 

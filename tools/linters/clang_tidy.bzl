@@ -4,7 +4,8 @@
     ./bazelw build --aspects=//tools/linters:clang_tidy.bzl%clang_tidy --output_groups=clang_tidy //...
 """
 
-# Runs $1 with the other arguments and creates $out on success. It prints only failures.
+# Runs the command that follows the first argument, and on success creates the file that the first
+# argument names. It prints the output of the command only if the command fails.
 _COMMAND = """
 out=$1; shift
 log=$("$@" 2>&1) || { printf '%s\\n' "$log"; exit 1; }
@@ -12,7 +13,7 @@ touch "$out"
 """
 
 def _sources(attr):
-    """Source files that are not generated."""
+    """Returns the C++ source files of a target, without generated and external ones."""
     return [
         f
         for src in attr.srcs
@@ -29,7 +30,7 @@ def _clang_tidy_impl(target, ctx):
     if not sources:
         return []
 
-    # In Bazel 4 binaries provide no CcInfo; their compilation contexts are those of their deps.
+    # In Bazel 4, binaries provide no CcInfo; their compilation contexts are those of their deps.
     contexts = [dep[CcInfo].compilation_context for dep in ctx.rule.attr.deps if CcInfo in dep]
     if CcInfo in target:
         contexts.append(target[CcInfo].compilation_context)
@@ -42,7 +43,7 @@ def _clang_tidy_impl(target, ctx):
     flags += ["-D" + define for define in ctx.rule.attr.local_defines]
     flags += ctx.fragments.cpp.cxxopts + ctx.rule.attr.copts
 
-    # Options of g++ that clang does not support.
+    # copts may contain options of g++ that clang does not support.
     flags.append("-Wno-unknown-warning-option")
 
     headers = [context.headers for context in contexts]

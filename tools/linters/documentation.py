@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the pages of the documentation against the tree.
+"""Checks that the pages of the documentation match the tree.
 
 - Lines have at most 120 characters.
 - Links to files and headings have a target. docs/README.md lists all pages of docs/.
 - Files, folders and targets in backticks exist. A file without a folder may be anywhere.
 - ./bazelw commands name targets of a BUILD file.
-- A code block below `<!-- from: FILE -->` is in that file, verbatim. A line `...` in the block
-  stands for omitted lines.
+- A code block below `<!-- from: FILE -->` is in that file, except for indentation and empty lines.
+  A line `...` in the block stands for omitted lines.
 - docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other.
 - docs/torch_internals.md names tests that exist, and files that contain the symbol of the row.
 
-All functions take the tree as `files`, a list of names relative to root, and return findings, one
-per line.
+Each check takes the tree as `files`, a list of names relative to root, and returns its findings.
 """
 
 import re
@@ -32,18 +31,18 @@ _VARIABLE = re.compile(r"(?:[\"'`]|\$\{?)(OPENREG_[A-Z0-9_]*[A-Z0-9])\b")
 
 
 def pages(files: Iterable[str]) -> list[str]:
-    """The pages among files."""
+    """Returns the pages among files."""
     return [name for name in files if name.endswith(".md")]
 
 
 def slug(heading: str) -> str:
-    """The anchor that GitHub gives a heading."""
+    """Returns the anchor that GitHub gives a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page. GitHub numbers repeated headings."""
+    """Returns the anchors of a page. As on GitHub, those of repeated headings get a number."""
     found: dict[str, int] = {}
     result = set()
     for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
@@ -54,7 +53,7 @@ def anchors(text: str) -> set[str]:
 
 
 def code_lines(lines: Sequence[str]) -> list[bool]:
-    """Whether each line of a page is code: fenced, or indented after an empty line."""
+    """Returns whether each line of a page is code: fenced, or indented after an empty line."""
     result = []
     fenced = False
     indented = False
@@ -80,7 +79,7 @@ def code_lines(lines: Sequence[str]) -> list[bool]:
 
 
 def prose(text: str) -> str:
-    """A page without its code blocks. Line numbers do not change."""
+    """Returns a page with empty lines in place of code blocks, hence with the same line numbers."""
     lines = text.split("\n")
     return "\n".join(
         "" if code else line for line, code in zip(lines, code_lines(lines), strict=True)
@@ -88,14 +87,14 @@ def prose(text: str) -> str:
 
 
 def matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
-    """Matches with their line numbers."""
+    """Yields the matches in a text, each with its line number."""
     for number, line in enumerate(text.split("\n"), 1):
         for match in pattern.finditer(line):
             yield number, match
 
 
 def long_lines(root: Path, files: Sequence[str]) -> list[str]:
-    """Lines of pages that are too long."""
+    """Finds lines of pages that are too long."""
     return [
         f"{page}:{number}: {len(line)} characters, at most {LINE_LENGTH}"
         for page in pages(files)
@@ -105,7 +104,7 @@ def long_lines(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def broken_links(root: Path, files: Sequence[str]) -> list[str]:
-    """Relative links without a target, and pages of docs/ that the index does not list."""
+    """Finds relative links without a target, and pages of docs/ that the index does not list."""
     found = []
     for page in pages(files):
         text = (root / page).read_text()
@@ -128,7 +127,7 @@ def broken_links(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
-    """Files and folders in backticks that do not exist."""
+    """Finds files and folders in backticks that do not exist."""
     top = {name.partition("/")[0] for name in files if "/" in name}
     names = {PurePosixPath(name).name for name in files}
     suffixes = {suffix for name in files for suffix in _tails(name)}
@@ -151,17 +150,17 @@ def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def _tails(name: str) -> Iterator[str]:
-    """The path of a file, and its remainder below each of its folders."""
+    """Yields the path of a file, and its remainder below each of its folders."""
     parts = name.split("/")
     for start in range(len(parts)):
         yield "/".join(parts[start:])
 
 
 def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
-    """Labels in backticks and in commands that no BUILD file defines.
+    """Finds labels in backticks and in commands that no BUILD file defines.
 
-    The names of targets are searched as text, because a target may come from a list in the BUILD
-    file.
+    The names of targets are searched in the text of BUILD files, because a list there may contain
+    them.
     """
     builds = {
         str(PurePosixPath(name).parent): (root / name).read_text()
@@ -178,7 +177,7 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
             for span in spans:
                 if "://" in span or not ("bazelw" in span or span.startswith("//")):
                     continue
-                # A package label outside a command needs no target of the same name.
+                # Outside a command, a label may also mean a package without a target of its name.
                 command = "bazelw" in span
                 for match in _LABEL.finditer(span.partition(" #")[0]):
                     if not (
@@ -200,7 +199,7 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
     name = target or PurePosixPath(package).name
     if name == "all":
         return True
-    # A name such as first_launches_in_%s_test, with a part from a list.
+    # In a name such as first_launches_in_%s_test, %s stands for an element of a list.
     candidates = re.findall(r'"([\w.%\-/]+)"', builds[package])
     return any(
         name == found or ("%s" in found and re.fullmatch(found.replace("%s", r"\w+"), name))
@@ -209,7 +208,7 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
 
 
 def changed_code(root: Path, files: Sequence[str]) -> list[str]:
-    """Code blocks that differ from the file they are quoted from."""
+    """Finds code blocks that differ from the file from which they are quoted."""
     found = []
     for page in pages(files):
         lines = (root / page).read_text().split("\n")
@@ -233,7 +232,7 @@ def changed_code(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
-    """The lines of the code block at or below line `start`, without indentation."""
+    """Returns the lines of the code block at or below line `start`, without indentation."""
     while start < len(lines) and not lines[start].strip():
         start += 1
     block = []
@@ -248,7 +247,10 @@ def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
 
 
 def _lost(block: Sequence[str], source: Sequence[str]) -> str:
-    """The first line of the first part of the block that source lacks; empty if there is none."""
+    """Returns a line of the first part of the block that source lacks; "" if it lacks none.
+
+    Lines `...` separate the parts, which must be in the source in the same order.
+    """
     position = 0
     parts: list[list[str]] = [[]]
     for line in block:
@@ -266,7 +268,7 @@ def _lost(block: Sequence[str], source: Sequence[str]) -> str:
 
 
 def settings(root: Path, files: Sequence[str]) -> list[str]:
-    """Variables that sources read and docs/settings.md does not list, and the reverse."""
+    """Finds variables that sources read and docs/settings.md does not list, and the reverse."""
     if SETTINGS not in files:
         return [f"{SETTINGS}: missing"]
     read: dict[str, str] = {}
@@ -290,11 +292,12 @@ def settings(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def internals(root: Path, files: Sequence[str]) -> list[str]:
-    """Rows of docs/torch_internals.md (| symbol | files | test |) that do not match the tree.
+    """Finds rows of docs/torch_internals.md (| symbol | files | test |) that do not match the tree.
 
     Each code span of the first cell must be in one of the files of the second cell: modules of
-    torch and headers as a whole, other symbols by their last name. The last cell names a file or a
-    target. Each private module or header of torch that a component uses needs a row.
+    torch and headers with their whole names, other symbols with their last name. The last cell
+    names a file or a target. Each private module or header of torch that a component uses needs a
+    row.
     """
     if INTERNALS not in files:
         return [f"{INTERNALS}: missing"]
@@ -347,7 +350,7 @@ _PRIVATE_HEADER = re.compile(
 
 
 def _unnamed(root: Path, files: Sequence[str], named: set[str]) -> list[str]:
-    """Private modules and headers of torch that components use and that no row names."""
+    """Finds private modules and headers of torch that components use and that no row names."""
     used: dict[str, str] = {}
     for name in files:
         if not _COMPONENTS.match(name) or not name.endswith((".py", ".cc", ".h", ".cc.jinja")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each check reports what is planted in a small tree, and nothing in a correct tree."""
+"""Checks that errors planted in a small tree are found, and that a correct tree has no findings."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h
 
 
 def check(tmp_path: Path, **changes: str) -> str:
-    """All findings in the correct tree after changes. A key has "_" for "/", and no suffix."""
+    """Writes the correct tree with other contents of some files, and returns all findings."""
     tree = dict(SOUND)
     for key, text in changes.items():
         name = {

@@ -30,15 +30,15 @@ class Linter:
     name: str
     # Files to check, relative to the top of the tree.
     files: Sequence[str]
-    # Returns the findings; empty if there are none. If the argument is true, it first fixes what it
-    # can.
+    # Returns the findings, or an empty text if there are none. If the argument is true, the tool
+    # first fixes what it can.
     run: Callable[[bool], str]
     # Whether the tool can fix findings itself.
     fixes: bool = True
 
 
 def is_shell(path: Path) -> bool:
-    """Whether a file is a shell script, by its name or its first line."""
+    """Returns whether a file is a shell script, by its name or its first line."""
     if path.suffix:
         return path.suffix == ".sh"
     with path.open("rb") as file:
@@ -46,12 +46,12 @@ def is_shell(path: Path) -> bool:
 
 
 def is_starlark(path: Path) -> bool:
-    """Whether a file is read by Bazel."""
+    """Returns whether Bazel reads a file as Starlark code."""
     return path.suffix == ".bzl" or path.name in {"BUILD.bazel", "WORKSPACE"}
 
 
 def is_prose(name: str) -> bool:
-    """Whether a file may contain comments, docs or messages of this project.
+    """Returns whether a file may contain comments, docs or messages of this project.
 
     Lists of forbidden words and recorded outputs of programs are excluded.
     """
@@ -65,7 +65,15 @@ def is_prose(name: str) -> bool:
 
 
 def source_files(root: Path, folders: Sequence[str]) -> list[str]:
-    """Files in folders that git tracks or would track, relative to root and sorted."""
+    """Returns the files in folders that git tracks or would track, relative to root and sorted.
+
+    Args:
+        root: the top of the source tree.
+        folders: folders to search, relative to root; all if empty.
+
+    Raises:
+        SystemExit: git is missing or failed.
+    """
     command = [
         "git",
         "ls-files",
@@ -79,7 +87,7 @@ def source_files(root: Path, folders: Sequence[str]) -> list[str]:
     try:
         listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     except FileNotFoundError:
-        raise SystemExit("lint: git is missing: apt-get install git") from None
+        raise SystemExit("lint: git is missing; run apt-get install git") from None
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"lint: {error.stderr.strip()}") from None
     return sorted(name for name in listed.stdout.split("\0") if name and (root / name).is_file())
@@ -118,7 +126,7 @@ def clang_tidy(folders: Sequence[str]) -> str:
 
 
 def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter]:
-    """All tools, the fast ones first.
+    """Returns all tools, the fast ones first.
 
     Args:
         root: the top of the source tree.
@@ -146,7 +154,7 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
 
     def starlark_format(fix: bool) -> str:
         mode = ["-mode=fix", "-lint=fix"] if fix else ["-mode=diff", "-lint=warn"]
-        # Before Bazel 8, these providers are Bazel's own and not in rules_cc.
+        # Before Bazel 8, CcInfo is built into Bazel and cannot be loaded from rules_cc.
         warnings = "-warnings=-native-cc-info"
         return command_output(root, [buildifier, *mode, warnings, *starlark])
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks spelling and wording of comments, docs and messages.
 
-codespell finds misspelled words with its own dictionary and words.txt. It does not support phrases;
-this module searches for those of phrases.txt itself.
+codespell finds misspelled words with its own dictionary and words.txt. It does not support phrases,
+hence this module itself searches for the phrases of phrases.txt.
 """
 
 import bisect
@@ -24,7 +24,7 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
     Args:
         root: top of the source tree; its pyproject.toml has the settings of codespell.
         files: files to check, relative to root.
-        dictionary: our dictionary, relative to root, in addition to codespell's own.
+        dictionary: dictionary to use in addition to codespell's own, relative to root.
     """
     command = [f"{sys.prefix}/bin/codespell", "-D", "-", "-D", dictionary, "--", *files]
     done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
@@ -33,7 +33,7 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
 
 
 def read_phrases(text: str) -> dict[str, str]:
-    """Parses the list of phrases; maps each phrase to its replacement.
+    """Parses the list of phrases and returns a map from each phrase to its replacement.
 
     Raises:
         ValueError: a line is not of the form PHRASE->USE.
@@ -49,7 +49,10 @@ def read_phrases(text: str) -> dict[str, str]:
 
 
 def pattern(phrase: str) -> re.Pattern[str]:
-    """The regular expression that matches a phrase."""
+    """Returns the regular expression that matches a phrase.
+
+    A phrase that starts with an uppercase letter is matched only at the start of a sentence.
+    """
     words = _GAP.join(re.escape(word) for word in phrase.split())
     if phrase[0].isupper():
         return re.compile(rf"{_SENTENCE}{words}\b", re.MULTILINE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Packs a wheel (PEP 427): archive.py CONTENTS.json OUT.whl
 
-CONTENTS is written by the rule `wheel` of //tools:package.bzl. The bytes of the wheel depend only
-on the names and contents of the files: members are sorted; their times and modes are fixed.
+The rule `wheel` of //tools:package.bzl writes CONTENTS.json. The bytes of the wheel depend only on
+the names and contents of the files: members are sorted; their times and modes are fixed.
 """
 
 import base64
@@ -18,13 +18,13 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def _digest(data: bytes) -> str:
-    """The hash in the format of RECORD."""
+    """Returns the hash of contents in the format of RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
     return "sha256=" + digest.rstrip(b"=").decode()
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """The entry of a regular file. Shared objects are executable, as linkers create them."""
+    """Returns the entry of a file. Shared objects are executable, as linkers create them."""
     info = zipfile.ZipInfo(name, _TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
@@ -36,8 +36,8 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
 
     Args:
         out: the archive to write.
-        members: maps paths in the archive to contents. It includes those of dist_info, except WHEEL
-            and RECORD, which are created here.
+        members: maps paths in the archive to contents. It includes the files of dist_info, except
+            WHEEL and RECORD, which this function creates.
         dist_info: name of the folder, NAME-VERSION.dist-info.
         tag: PYTHON-ABI-PLATFORM.
 
@@ -52,7 +52,7 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
     files = {**members, f"{dist_info}/WHEEL": wheel}
     record = []
     with zipfile.ZipFile(out, "w") as archive:
-        # Metadata come last, so that they can be changed in place (PEP 427).
+        # Metadata come last, so that tools can change them in place (PEP 427).
         for name in sorted(files, key=lambda name: (name.startswith(dist_info), name)):
             archive.writestr(_member(name), files[name])
             record.append(f"{name},{_digest(files[name])},{len(files[name])}\n")
@@ -61,7 +61,7 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
 
 
 def main(contents: str, out: str) -> None:
-    """Packs the files that CONTENTS names."""
+    """Packs the files that the JSON file `contents` names."""
     spec = json.loads(Path(contents).read_text(encoding="utf-8"))
     members = {name: Path(path).read_bytes() for name, path in spec["members"]}
     pack(Path(out), members, spec["dist_info"], spec["tag"])

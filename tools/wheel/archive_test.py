@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pip can install the wheel, and the same files give the same bytes."""
+"""Checks that pip can install a wheel, and that the same files give the same bytes."""
 
 import base64
 import csv

@@ -36,7 +36,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """Parses I/N, the I-th of N parts."""
+    """Parses I/N, which selects the I-th of N parts, into (I, N)."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(
@@ -46,7 +46,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def existing(text: str) -> Path:
-    """Returns the path of a file, which must exist."""
+    """Parses the path of a file, which must exist."""
     path = Path(text)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"file {text} does not exist")

@@ -10,12 +10,12 @@ from torch_device_conformance.command.run import conclusion, status, waiver_flag
 from torch_device_conformance.execution.plan import cases
 from torch_device_conformance.report.report import BadReport, Report, complete, load
 
-# The heading's fields that the shards of a run must have in common.
+# Fields of the heading that must be equal in all shards of a run.
 COMMON = ("device", "tier", "seed", "modes")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command. The exit status is the same as for a run."""
+    """Runs the command and returns the exit status that a single run of all cases would have."""
     flags = Flags(" merge", "Merges the shards of a run into one report.")
     flags.add_argument("parts", type=existing, nargs="+", help="report.json of each shard")
     flags.add_argument("--output", type=Path, default=Path("conformance"), metavar="DIR")
@@ -30,11 +30,14 @@ def main(argv: Sequence[str]) -> int:
     for path, part in zip(options.parts, parts, strict=True):
         for key in COMMON:
             if part.heading.get(key) != first.get(key):
-                flags.error(f"{path} has {key} {part.heading.get(key)!r}, not {first.get(key)!r}")
+                flags.error(
+                    f"cannot merge {path}: its {key} is {part.heading.get(key)!r}, "
+                    f"not {first.get(key)!r} as in {options.parts[0]}"
+                )
     heading = {**first, "shard": "1/1", "seconds": sum(p.heading.get("seconds", 0) for p in parts)}
     verdicts = [verdict for part in parts for verdict in part.verdicts.values()]
     known = cases(str(first["tier"])) if first["tier"] in ("quick", "standard", "full") else ()
-    # Modes of the shards beyond the kit's are in their verdicts alone.
+    # cases() does not list the cases of --modes; the verdicts of the shards do.
     every = dict.fromkeys([*known, *(verdict.case for verdict in verdicts)])
     report = Report(heading, complete(every, verdicts))
     options.output.mkdir(parents=True, exist_ok=True)

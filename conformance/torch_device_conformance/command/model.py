@@ -32,7 +32,7 @@ loss(output) and optimizer(parameters).
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command. The exit status is the same as for a run."""
+    """Runs the command and returns an exit status as for a run of the kit."""
     flags = Flags(" model", DESCRIPTION)
     flags.add_argument("file", type=existing, help="Python file that defines the model")
     flags.add_argument("--device", help="name of the device")
@@ -103,7 +103,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def listing(found: Sequence[tuple[str, int, str]], known: bool) -> str:
-    """The operators of a model as text, with those that would not run on the device."""
+    """Returns the operators of a model as text.
+
+    If `known`, the routes on the device are known, and operators that it would not run are counted.
+    """
     lines = [table(("operator", "calls", "on the device"), found)]
     if known:
         for way, words in ((FALLBACK, "would run on the CPU"), (MISSING, "have no kernel")):

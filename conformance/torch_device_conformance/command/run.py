@@ -41,12 +41,12 @@ Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 fo
 """
 
 
-# How many operators --perf prints, the slowest first.
+# Number of operators that --perf prints, the slowest first.
 SLOWEST = 15
 
 
 def parser() -> Flags:
-    """The flags of the command."""
+    """Returns the parser of the command's flags."""
     flags = Flags("", DESCRIPTION)
     flags.add_argument("--device", required=True, help="name of the device, such as npu or cpu")
     flags.add_argument(
@@ -89,7 +89,7 @@ def parser() -> Flags:
         "--shard", type=shard, default=(1, 1), metavar="I/N", help="run one of N parts"
     )
     flags.add_argument(
-        "--seed", type=whole_number(0), default=0, help="of samples and random operators"
+        "--seed", type=whole_number(0), default=0, help="seed of samples and random operators"
     )
     flags.add_argument("--jobs", type=whole_number(1), default=2, help="number of worker processes")
     flags.add_argument(
@@ -121,7 +121,7 @@ def parser() -> Flags:
 
 
 def waiver_flags(flags: Flags) -> None:
-    """Adds the flags that say which verdicts fail a run."""
+    """Adds the flags that determine which verdicts fail a run."""
     flags.add_argument(
         "--waivers", type=existing, metavar="FILE", help="TOML file of accepted verdicts"
     )
@@ -133,7 +133,7 @@ def waiver_flags(flags: Flags) -> None:
 
 
 def waivers_of(flags: Flags, options: argparse.Namespace) -> Waivers:
-    """What the flags say; a bad file ends the program."""
+    """Loads the waivers that the flags name; a file that cannot be read ends the program."""
     if not options.waivers:
         return Waivers(strict=options.strict)
     try:
@@ -145,7 +145,14 @@ def waivers_of(flags: Flags, options: argparse.Namespace) -> Waivers:
 def chosen(
     tier: str, modes: tuple[str, ...], only: Sequence[str], part: tuple[int, int]
 ) -> list[Case]:
-    """The cases of a run."""
+    """Selects the cases of a run.
+
+    Args:
+        tier: name of the tier.
+        modes: modules with more modes.
+        only: patterns of cases to select from all tiers; if empty, all cases of the tier.
+        part: (I, N) selects every N-th case, from the I-th.
+    """
     found = cases(tier, modes)
     if only:
         everything = dict.fromkeys([*found, *cases("full", modes)])
@@ -232,20 +239,20 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rest(todo: Sequence[Case], have: Sequence[Verdict]) -> list[Case]:
-    """The cases that do not have a verdict yet."""
+    """Returns the cases that do not have a verdict yet."""
     done = {verdict.case for verdict in have}
     return [case for case in todo if case not in done]
 
 
 def threads(jobs: int) -> int:
-    """The number of CPU threads for each worker process."""
+    """Returns the number of CPU threads for each of `jobs` worker processes."""
     return max(1, len(os.sched_getaffinity(0)) // jobs)
 
 
 def progress(
     verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict], waivers: Waivers
 ) -> Iterator[Verdict]:
-    """Shows the progress of a run and how many cases fail it."""
+    """Yields the verdicts, and displays how many have arrived and how many fail the run."""
     failed = sum(map(waivers.fails, have))
     with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
         for verdict in verdicts:
@@ -256,7 +263,7 @@ def progress(
 
 
 def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -> str:
-    """The text that is printed at the end of a run."""
+    """Returns the text to print at the end of a run, with at most `most` failures."""
     lines = [works(report), ""]
     failures = waivers.failures(report.verdicts.values())
     failed = [verdict for verdict in failures if verdict.verdict != NOT_RUN]
@@ -280,5 +287,5 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
 
 
 def status(report: Report, waivers: Waivers) -> int:
-    """1 if a verdict fails the run; otherwise 0."""
+    """Returns the exit status: 1 if a verdict fails the run; otherwise 0."""
     return int(any(map(waivers.fails, report.verdicts.values())))

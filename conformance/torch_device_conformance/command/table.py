@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     new = f"{text[: found.start(1)]}{table}\n{text[found.end(1) :]}"
     if options.check:
         if new != text:
-            print(f"{path} is not current; the report says:\n{table}")
+            print(f"{path} is not current; run without --check to replace its table with:\n{table}")
         return int(new != text)
     path.write_text(new)
     return 0

@@ -5,10 +5,10 @@ Samples are made once, on the CPU. Each run gets its own copies, so no run sees 
 wrote. Forward results must agree in structure, device, dtype, shape, strides and values; gradients
 in dtype, shape and values.
 
-A random entry draws different numbers on another device. An entry is random if two runs on the CPU
-with different seeds disagree. For a random entry, the metadata must agree, and so must the
-distribution of the values over many draws. A few draws may be equal by chance. Therefore more seeds
-are tried before a difference in values is reported.
+An entry is random if two runs on the CPU with different seeds disagree. A random entry draws
+different numbers on another device, hence its values are not compared one by one: the metadata must
+agree, and so must the distribution of the values over many draws. A few draws may be equal by
+chance, hence more seeds are tried before a difference in values is reported.
 """
 
 import itertools
@@ -43,14 +43,16 @@ CPU = torch.device("cpu")
 
 T = TypeVar("T")
 
-# The message of torch if a guard does not implement synchronizeDevice.
+# Part of torch's message for a device whose guard does not implement synchronizeDevice.
 NO_SYNCHRONIZATION = "Backend doesn't support synchronizing"
 
+# Number of seeds that are tried on the CPU before an entry counts as not random.
 SEEDS = 16
 
+# Number of draws per device when distributions are compared.
 DRAWS = 100
-# The limit of the Kolmogorov-Smirnov distance for DRAWS independent draws on each side. Equal
-# distributions exceed it once in a million.
+# Limit of the Kolmogorov-Smirnov distance between DRAWS independent draws on each side. Draws from
+# equal distributions exceed the limit once in a million comparisons.
 MOST_APART = math.sqrt(-math.log(1e-6 / 2) / 2) * math.sqrt(2 / DRAWS)
 
 
@@ -58,8 +60,8 @@ class Difference(Exception):
     """The device behaves differently from the CPU.
 
     Attributes:
-        kind: WRONG (results differ), RAISES (the CPU does not), ACCEPTS (the CPU raises) or LATE
-            (the error comes after the call).
+        kind: WRONG (results differ), RAISES (only the device raises an error), ACCEPTS (only the
+            CPU raises an error) or LATE (the device raises its error after the call).
         largest: the largest absolute difference of values, if values differ.
     """
 
@@ -75,11 +77,11 @@ class ReferenceError_(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """The outcome of one run.
+    """The outcome of running one sample on one device.
 
     Attributes:
         outputs: leaves of the results and other observations, by name.
-        gradients: gradients of the inputs, or None, by name.
+        gradients: gradient of each input by name; None for an input without one.
         error: the exception, if one was raised.
         complaint: what is wrong with the time or text of the error, if anything.
     """
@@ -91,13 +93,13 @@ class Run:
 
 
 class Entry(ABC):
-    """An entry of a database.
+    """An entry of a database: something that runs on any device, such as an operator, with samples.
 
     Attributes:
-        name: unique in its database.
+        name: name of the entry, unique in its database.
         uninitialized: whether the values are undefined, as in new memory.
-        drawn: whether the distributions of random values are compared as well; this takes long.
-        raises: whether all samples may raise an error; otherwise such an entry is not counted.
+        drawn: whether the distributions of random values are compared as well, which takes long.
+        raises: whether the entry counts even if the CPU raises an error for every sample.
     """
 
     name: str
@@ -107,11 +109,11 @@ class Entry(ABC):
 
     @abstractmethod
     def supports(self, dtype: torch.dtype) -> bool:
-        """Whether there is anything to compare for the dtype."""
+        """Returns whether the entry has anything to compare for the dtype."""
 
     @abstractmethod
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
-        """Relative and absolute tolerance."""
+        """Returns the relative and the absolute tolerance for the dtype."""
 
     @abstractmethod
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
@@ -119,7 +121,7 @@ class Entry(ABC):
 
         Args:
             dtype: dtype of the tensors.
-            device: the device to compare; some samples do not apply to every device.
+            device: device to compare with the CPU; some samples do not apply to every device.
         """
 
     @abstractmethod
@@ -127,18 +129,18 @@ class Entry(ABC):
         """Runs a copy of a sample on a device: forward, and backward if possible."""
 
     def label(self, sample: Any) -> str:
-        """The name of a sample in a message."""
+        """Returns the name of a sample for messages."""
         return ""
 
     def place(self, sample: Any, device: torch.device) -> torch.device:
-        """The device where the results of a sample must be if it runs on `device`."""
+        """Returns the device on which the results of a sample must be if it runs on `device`."""
         return device
 
 
 def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, float]:
-    """Relative and absolute tolerance: the widest of those that any test has for the dtype.
+    """Returns the widest relative and absolute tolerance that any of torch's tests has for a dtype.
 
-    Integer inputs count as float32, the dtype of floating point results computed from them.
+    Integer dtypes count as float32, the dtype of floating-point results computed from integers.
 
     Args:
         decorators: the test decorators of the database's entry.
@@ -159,23 +161,26 @@ def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, fl
 
 
 def random_like(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Random values from a CPU generator, so that they are the same for every device."""
+    """Draws a tensor like `x` from a CPU generator, hence with equal values on every device."""
     return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
 
 
 def gradients(outputs: Iterable[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """Gradients (or None) of the inputs, for random gradients of all outputs that require them."""
+    """Backpropagates random gradients of all outputs that require them.
+
+    Returns:
+        The gradient of each input, or None; empty if no output or no input requires gradients.
+    """
     roots = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.requires_grad]
     if not roots or not inputs:
         return []
-    # A separate generator on the CPU, so that the values are the same on every device.
     generator = torch.Generator().manual_seed(0)
     weights = [random_like(root, generator) for root in roots]
     return list(torch.autograd.grad(roots, inputs, weights, allow_unused=True))
 
 
 def check_metadata(what: str, actual: Any, expected: Any, device: torch.device) -> None:
-    """Checks structure, device, layout, dtype, shape and strides.
+    """Checks structure, device, layout, dtype, shape and requires_grad of a leaf.
 
     Raises:
         Difference: one of them differs.
@@ -197,10 +202,10 @@ def check_metadata(what: str, actual: Any, expected: Any, device: torch.device) 
 
 
 def check_strides(what: str, actual: Any, expected: Any) -> None:
-    """Checks strides, for dimensions where they have a meaning.
+    """Checks the strides of dimensions with more than one element; others have no meaning.
 
     Raises:
-        Difference: they differ.
+        Difference: the strides differ.
     """
     if isinstance(expected, Tensor) and expected.layout == torch.strided:
         same, _ = check_significant_strides(actual, expected, only_cuda=False)
@@ -232,7 +237,7 @@ def check_values(what: str, actual: Any, expected: Any, rtol: float, atol: float
 
 
 def largest_difference(actual: Any, expected: Any) -> float | None:
-    """The largest absolute difference of two values, if they have one."""
+    """Returns the largest absolute difference of two values, or None if there is none."""
     try:
         wide = [torch.as_tensor(value).detach().cpu().to_dense() for value in (actual, expected)]
         kind = torch.complex128 if any(value.is_complex() for value in wide) else torch.float64
@@ -243,13 +248,13 @@ def largest_difference(actual: Any, expected: Any) -> float | None:
 
 
 def check_errors(actual: Exception | None, expected: Exception | None) -> None:
-    """Checks that both are None or both are exceptions.
+    """Checks that both runs raised an exception or neither did.
 
-    Their types and texts must agree if the wording of this process says so. Only the
-    first line of the text is compared, without what the device adds to it.
+    If the wording of this process requires it, types and texts must be equal, too. Only the first
+    line of a text is compared, without what the device adds to it.
 
     Raises:
-        Difference: they differ.
+        Difference: the exceptions differ.
     """
     if actual is None and expected is None:
         return
@@ -271,7 +276,7 @@ def check_errors(actual: Exception | None, expected: Exception | None) -> None:
 
 
 def describe(error: Exception | None) -> str:
-    """The type and the first line of an exception."""
+    """Returns the type and the first line of an exception as text; "nothing" for None."""
     if error is None:
         return "nothing"
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -319,7 +324,7 @@ def differs(
     tolerance: tuple[float, float],
     seeds: Iterable[int],
 ) -> bool:
-    """Whether a run on the CPU with one of other seeds differs from an earlier run on the CPU."""
+    """Returns whether a CPU run with any of `seeds` differs from `expected`, an earlier CPU run."""
     for seed in seeds:
         try:
             compare(reference(entry, sample, seed), expected, CPU, *tolerance)
@@ -329,7 +334,7 @@ def differs(
 
 
 def numbers(run_: Run) -> list[Tensor]:
-    """All values of a run as real numbers on the CPU, one vector for each tensor."""
+    """Returns the values of a run as real numbers on the CPU, one vector for each tensor."""
     result = []
     for leaf in (*run_.outputs.values(), *run_.gradients.values()):
         if isinstance(leaf, Tensor):
@@ -341,7 +346,7 @@ def numbers(run_: Run) -> list[Tensor]:
 
 
 def apart(first: Tensor, second: Tensor) -> float:
-    """The Kolmogorov-Smirnov distance: the largest gap between the distributions of two samples."""
+    """Returns the Kolmogorov-Smirnov distance, the largest gap between two sample distributions."""
     if not first.numel() or not second.numel():
         return float(first.numel() != second.numel())
     # The positions of NaN count as well: NaN sorts as the largest number here.
@@ -376,7 +381,7 @@ def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> No
 
 @dataclass(frozen=True)
 class Depth:
-    """How thoroughly an entry is compared.
+    """The settings of a comparison that determine how thorough it is.
 
     Attributes:
         samples: maximum number of samples, spread from first to last; None for all.
@@ -396,14 +401,14 @@ def judge(
     depth: Depth | None = None,
     made: Sequence[Any] | None = None,
 ) -> Evidence:
-    """Compares the samples of an entry, up to the first difference.
+    """Compares an entry on the device with the CPU, sample by sample, up to the first difference.
 
     Args:
         entry: the entry to compare.
         dtype: dtype of the samples.
         device: the device to compare with the CPU.
-        depth: how thorough the comparison is; complete by default.
-        made: the samples, if they exist already.
+        depth: how thorough the comparison is; by default all samples and distributions.
+        made: the samples of the entry, if the caller has made them already.
     """
     start = time.perf_counter()
     depth = depth or Depth()
@@ -465,7 +470,7 @@ def judge(
 
 
 def shown(sample: Any) -> str:
-    """The arguments of a sample as text: dtypes, shapes and strides of tensors, without values."""
+    """Describes the arguments of a sample: dtypes, shapes and strides of tensors, no values."""
 
     def leaf(value: Any) -> str:
         if not isinstance(value, Tensor):
@@ -522,7 +527,8 @@ def synchronize(device: torch.device) -> None:
     try:
         (wait or torch.accelerator.synchronize)(device)
     except RuntimeError as error:
-        # A device without streams has nothing to wait for. A row of the contract reports it.
+        # A device without streams has nothing to wait for. A row of the contract reports that
+        # synchronizeDevice is missing, hence the operators must not fail for it.
         if NO_SYNCHRONIZATION not in str(error):
             raise
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of comparing an entry. It is sent between processes and does not need torch."""
+"""The result of comparing an entry. It is sent between processes, hence it does not need torch."""
 
 from dataclasses import dataclass
 
@@ -22,9 +22,9 @@ class Evidence:
         status: AGREES or DIFFERS; CPU_FAILS if there is no reference.
         compared: what was compared: "values", "distribution" (random) or "metadata" (uninitialized
             memory).
-        message: the first difference.
-        samples: how many samples were run and agree.
-        seconds: time on both devices.
+        message: description of the first difference.
+        samples: number of samples that agree.
+        seconds: duration of the comparison, on both devices.
         kind: the kind of the difference, see `Difference`.
         error: name of the exception that the device raised, if that is the difference.
         sample: description of the sample that differs.

@@ -17,10 +17,10 @@ LABEL = "torch_device_conformance: transfer"
 
 @functools.cache
 def has_set(device: torch.device) -> bool:
-    """Whether the device has set_ for part of a storage that was made with another dtype.
+    """Returns whether the device has set_ for part of a storage that was made with another dtype.
 
-    It is tried once, before a run is traced. An error would leave the operator open in torch's
-    trace, and the trace would record all later calls as its children.
+    set_ is tried once per process, before a run is traced: an error in a traced run would leave
+    set_ open in torch's trace, which would record all later calls as its children.
     """
     storage = torch.empty(16, dtype=torch.uint8, device=device).untyped_storage()
     try:
@@ -70,7 +70,7 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
             whole = torch.empty(0, dtype=torch.uint8).set_(storage)
             storages[key] = whole.to(device, copy=True)
         if not has_set(device):
-            # The contract has a row for set_; do not report its absence as an error of an operator.
+            # The contract has a row for set_; operators must not fail because it is missing.
             return tensor.to(device, copy=True)
         result: Tensor = torch.empty(0, dtype=tensor.dtype, device=device).set_(
             storages[key].untyped_storage(),

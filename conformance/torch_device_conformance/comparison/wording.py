@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How error texts are compared; one setting per process.
+"""The rules by which error texts are compared, one set per process.
 
-A vendor's kernels have their own error texts. Therefore only the presence of an error is compared
-by default. A backend that promises torch's texts calls `use`.
+A vendor's kernels have their own error texts, hence by default only the presence of an error is
+compared. The modes of a backend that promises torch's texts set other rules with `use`.
 """
 
 import re
@@ -13,7 +13,7 @@ NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Wording:
-    """What is compared of an error.
+    """The rules for comparing an error of the device with the error of the CPU.
 
     Attributes:
         compared: whether the type and the first line must be the same as on the CPU.

@@ -20,12 +20,12 @@ MEGABYTE = 1 << 20
 
 
 def allocated() -> int:
-    """Bytes in use."""
+    """Returns the number of bytes in use by tensors."""
     return int(torch.accelerator.memory_allocated())
 
 
 def reserved() -> int:
-    """Bytes that the allocator holds."""
+    """Returns the number of bytes that the allocator holds, used or not."""
     return int(torch.accelerator.memory_reserved())
 
 
@@ -109,7 +109,8 @@ def record_stream(backend: Backend) -> None:
             result.copy_(x)
         x.record_stream(side)
         del x
-        # These get the same memory, and their kernels run before the copy, if the row fails.
+        # If record_stream has no effect, these tensors get the memory of x, and their kernels
+        # overwrite it before the copy reads it.
         others = [torch.full((MEGABYTE,), 1.0, device=backend.device) for _ in range(3)]
         side.synchronize()
         require(bool((result == 7).all()), "a stream read memory that was reused too early")

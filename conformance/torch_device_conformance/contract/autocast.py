@@ -13,7 +13,7 @@ KERNELS = (
 
 
 def lower_types(backend: Backend) -> list[torch.dtype]:
-    """The dtypes that autocast supports on the device."""
+    """Returns the dtypes that autocast supports on the device."""
     return list(backend.function("get_amp_supported_dtype")())
 
 
@@ -98,7 +98,7 @@ def lists(backend: Backend) -> None:
 
 
 def is_private(backend: Backend) -> bool:
-    """Whether the device is the out-of-tree device."""
+    """Returns whether the subject is the out-of-tree device, which has the key PrivateUse1."""
     return backend.type == torch._C._get_privateuse1_backend_name()
 
 

@@ -24,9 +24,9 @@ class Ended:
     """The outcome of a process.
 
     Attributes:
-        status: its exit status; negative for a signal.
-        output: what it printed.
-        errors: what it wrote to stderr.
+        status: exit status of the process; negative if a signal ended it.
+        output: text that it wrote to stdout.
+        errors: text that it wrote to stderr.
     """
 
     status: int
@@ -53,7 +53,7 @@ def run(
         "autoload": subject.autoload,
     }
     prologue = LOAD.format(**values) if load else ""
-    # The new interpreter can import the same modules as this process.
+    # Lets the new interpreter import the same modules as this process.
     path = os.pathsep.join(filter(None, sys.path))
     try:
         done = subprocess.run(
@@ -71,10 +71,10 @@ def run(
 
 
 def survive(ended: Ended, what: str) -> Ended:
-    """Returns the outcome of a process that did not crash.
+    """Returns `ended`, the outcome of a process that must not have crashed.
 
     Raises:
-        Finding: it crashed.
+        Finding: the process crashed.
     """
     if ended.status < 0:
         raise Finding(CRASH, f"{what}: signal {-ended.status}: {ended.errors[-600:]}")
@@ -85,7 +85,7 @@ def succeed(ended: Ended, what: str) -> str:
     """Returns what a process printed; the process must have succeeded.
 
     Raises:
-        Finding: it crashed or failed.
+        Finding: the process crashed or failed.
     """
     if survive(ended, what).status:
         last = ended.errors.splitlines()[-1] if ended.errors else ""

@@ -12,12 +12,12 @@ INTERFACE = "torch._dynamo.device_interface.register_interface_for_device"
 
 
 def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """The function that is compiled."""
+    """Computes a value whose forward and backward the rows compile."""
     return torch.nn.functional.gelu(x @ y).softmax(-1) + y.sum()
 
 
 def compare(backend: Backend, compiler: str | Callable[..., Any]) -> None:
-    """Compiles forward and backward, and compares the results with eager mode."""
+    """Compiles `function` with its backward, and compares the results with those of eager mode."""
     torch._dynamo.reset()
     compiled = torch.compile(function, backend=compiler, fullgraph=True)
     results = []

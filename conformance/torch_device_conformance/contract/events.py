@@ -16,7 +16,7 @@ from torch_device_conformance.contract.streams import slow_value
 FILE = "runtime/c10/guard.cc"
 GUARD = "DeviceGuardImplInterface: record, block, queryEvent, synchronizeEvent, destroyEvent"
 
-# Seconds until an event that has not fired counts as broken.
+# Seconds after which an event that has not fired counts as broken.
 PATIENCE = 10.0
 
 

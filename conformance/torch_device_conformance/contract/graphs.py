@@ -9,7 +9,7 @@ GRAPH = "at::GraphImplInterface by REGISTER_GRAPH_IMPL; isStreamCapturing of the
 
 
 def capture(backend: Backend, x: torch.Tensor) -> tuple[torch.accelerator.Graph, torch.Tensor]:
-    """Captures 2 * x + 1; returns the graph and its result."""
+    """Captures 2 * x + 1. Returns the graph and the tensor that its replays write."""
     graph = torch.accelerator.Graph()
     side = backend.stream()
     side.wait_stream(backend.current_stream())

@@ -19,7 +19,7 @@ from torch_device_conformance.verdict.verdict import (
 
 
 class Finding(Exception):
-    """The subject does not meet the requirement of a row.
+    """Raised by a row whose requirement the subject does not meet.
 
     Attributes:
         verdict: the verdict of the row.
@@ -47,7 +47,10 @@ def require(condition: bool, message: str) -> None:
 
 
 def require_equal(what: str, found: Any, wanted: Any) -> None:
-    """Reports a wrong result unless two values are equal; tensors of any device by value."""
+    """Reports a wrong result unless two values are equal.
+
+    Tensors are equal if dtype, shape and values are, on whichever devices they are.
+    """
     if isinstance(wanted, torch.Tensor) or isinstance(found, torch.Tensor):
         found, wanted = (torch.as_tensor(x).detach().cpu() for x in (found, wanted))
         equal = found.dtype == wanted.dtype and found.shape == wanted.shape
@@ -64,7 +67,7 @@ def _brief(x: torch.Tensor) -> str:
 
 
 def require_error(what: str, call: Callable[[], Any], *kinds: type[BaseException]) -> Exception:
-    """Returns the error that a call must raise, of one of `kinds` if any are given."""
+    """Makes a call that must raise an error, of one of `kinds` if given; returns the error."""
     try:
         call()
     except Exception as error:
@@ -83,7 +86,7 @@ def late(message: str) -> NoReturn:
 
 
 class Backend:
-    """The subject as a row sees it.
+    """What rows use of the subject: its device, its module and functions that every device has.
 
     Attributes:
         subject: the description of the backend, for processes that load it themselves.
@@ -100,14 +103,14 @@ class Backend:
 
     @property
     def module(self) -> Any:
-        """``torch.<device>``."""
+        """The module ``torch.<device>``; its absence is a finding."""
         found = getattr(torch, self.type, None)
         if found is None:
             missing(f"torch.{self.type} does not exist")
         return found
 
     def function(self, name: str) -> Callable[..., Any]:
-        """A function of the device's module."""
+        """Returns a function of the device's module; its absence is a finding."""
         found = getattr(self.module, name, None)
         if not callable(found):
             missing(f"torch.{self.type}.{name} does not exist")
@@ -115,11 +118,11 @@ class Backend:
         return result
 
     def count(self) -> int:
-        """The number of devices."""
+        """Returns the number of devices."""
         return 1 if self.type == "cpu" else int(torch.accelerator.device_count())
 
     def last(self) -> torch.device:
-        """The device with the highest index."""
+        """Returns the device with the highest index."""
         return self.device if self.type == "cpu" else torch.device(self.type, self.count() - 1)
 
     def synchronize(self) -> None:
@@ -128,15 +131,15 @@ class Backend:
             torch.accelerator.synchronize(self.device)
 
     def stream(self) -> torch.Stream:
-        """A new stream."""
+        """Returns a new stream."""
         return torch.Stream(self.device)
 
     def current_stream(self) -> torch.Stream:
-        """The current stream."""
+        """Returns the current stream of the device."""
         return torch.accelerator.current_stream(self.device)
 
     def delay(self, duration: int = LONG) -> bool:
-        """Keeps the current stream busy. Returns whether the backend has a kernel for that."""
+        """Keeps the current stream busy. Returns whether the backend has a delay kernel."""
         kernel = delay_kernel(self.device)
         if kernel is None:
             return False
@@ -144,23 +147,23 @@ class Backend:
         return True
 
     def randn(self, *size: int, **options: Any) -> torch.Tensor:
-        """Random numbers drawn on the CPU, copied to the device."""
+        """Draws random numbers on the CPU and copies them to the device."""
         return torch.randn(*size, **options).to(self.device)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One requirement.
+    """One requirement of the contract, with the check for it and its documentation.
 
     Attributes:
         area: the part of the contract, such as "streams".
-        name: unique in its area.
+        name: name of the row, unique in its area.
         check: raises `Finding` if the subject does not meet the requirement.
         requires: what torch, or a program written for any accelerator, requires.
         implement: the API to implement.
-        without: what happens to a program if it is not implemented.
-        shown_by: the file of torch_openreg that implements it.
-        required: whether torch itself depends on it.
+        without: consequence for a program if the API is not implemented.
+        shown_by: file of torch_openreg that implements the API.
+        required: whether torch itself depends on the API.
         seconds: time after which the row counts as a hang.
     """
 
@@ -199,7 +202,7 @@ def row(
     def register(check: Callable[[Backend], None]) -> Callable[[Backend], None]:
         made = Row(area, name, check, requires, implement, without, shown_by, required, seconds)
         if made.case in _rows:
-            raise ValueError(f"two rows have the name {made.case}")
+            raise ValueError(f"two rows have the name {made.case}; rename one of them")
         _rows[made.case] = made
         return check
 
@@ -207,5 +210,5 @@ def row(
 
 
 def registered() -> dict[Case, Row]:
-    """The rows of all imported modules, by case, in the order of their definition."""
+    """Returns the rows of all imported modules, by case, in the order of their definition."""
     return _rows

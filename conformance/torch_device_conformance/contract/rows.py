@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch_device_conformance.contract.row import Row, registered
 from torch_device_conformance.verdict.verdict import Case
 
-# In the order of reports; each is a module in this folder.
+# The areas of the contract, in the order of reports. Each is a module in this folder.
 AREAS = (
     "device",
     "hooks",
@@ -31,7 +31,7 @@ AREAS = (
 
 
 def rows() -> Mapping[Case, Row]:
-    """The rows by case, area by area."""
+    """Imports the modules of all areas and returns their rows by case, area by area."""
     for area in AREAS:
         importlib.import_module(f"torch_device_conformance.contract.{area}")
     return registered()

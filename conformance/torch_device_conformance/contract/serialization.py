@@ -15,7 +15,7 @@ STORAGE = "aten::set_.source_Storage_storage_offset; storages that copy to the C
 
 
 def saved(value: Any, **options: Any) -> Any:
-    """Returns the value after torch.save and torch.load."""
+    """Saves a value with torch.save and returns what torch.load reads, with its `options`."""
     file = io.BytesIO()
     torch.save(value, file)
     file.seek(0)
@@ -23,7 +23,7 @@ def saved(value: Any, **options: Any) -> Any:
 
 
 def same(what: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Checks values, strides, offset and device."""
+    """Checks that a tensor has the values, strides, offset and device of another."""
     require_equal(f"values of {what}", found, wanted)
     require_equal(f"strides of {what}", found.stride(), wanted.stride())
     require_equal(f"storage offset of {what}", found.storage_offset(), wanted.storage_offset())

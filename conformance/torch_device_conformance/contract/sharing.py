@@ -53,14 +53,14 @@ def dlpack_order(backend: Backend) -> None:
 
 
 def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
-    """The other process: reads a tensor, changes it, reports the values that it read."""
+    """Runs in the receiver: gets a tensor, adds 1 to it, and reports the values that it had."""
     subject.load()
     tensor = inbox.get()
     seen = tensor.cpu().tolist()
     tensor.add_(1)
     torch.accelerator.synchronize(tensor.device)
     outbox.put((str(tensor.device), seen))
-    inbox.get()  # the sender has read
+    inbox.get()  # keeps the tensor alive until the sender has read it
 
 
 @row(

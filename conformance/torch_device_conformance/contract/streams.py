@@ -13,12 +13,12 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 FILE = "runtime/c10/stream.cc"
 GUARD = "DeviceGuardImplInterface: getStream, exchangeStream, getNewStream, synchronizeStream"
 
-# Elements of a tensor whose kernels take noticeable time, for backends without a delay kernel.
+# Size of a tensor whose kernels take noticeable time, for backends without a delay kernel.
 MANY = 1 << 20
 
 
 def slow_value(backend: Backend, value: float) -> torch.Tensor:
-    """A tensor whose value is written late, on the current stream."""
+    """Returns a tensor of zeros to which the current stream writes `value` after a delay."""
     x = torch.zeros(MANY, device=backend.device)
     backend.synchronize()
     backend.delay()

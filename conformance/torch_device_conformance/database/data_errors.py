@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Errors that only a kernel can detect, because they depend on the values of tensors.
 
-They are raised by the next synchronization. Every other error must be raised by the call.
+Such an error is raised by the next synchronization. Every other error must be raised by the call.
 """
 
 import re
@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DataError:
-    """Errors that depend on data: regular expressions for the whole entry name and the message."""
+    """A kind of error that depends on data.
+
+    Attributes:
+        entries: regular expression for the whole name of an entry.
+        message: regular expression to search in the error text.
+        reason: the data that the error depends on.
+    """
 
     entries: str
     message: str
@@ -40,7 +46,7 @@ DATA_ERRORS: tuple[DataError, ...] = (
 
 
 def depends_on_data(name: str, error: Exception) -> bool:
-    """Whether an error of an entry may be raised late."""
+    """Returns whether an error of the entry `name` depends on data, hence may be raised late."""
     return any(
         re.fullmatch(known.entries, name) and re.search(known.message, str(error))
         for known in DATA_ERRORS

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arguments with dimensions that may be on the CPU while the other arguments are on a device.
 
-Arguments are written as they are passed: "input" is the first, "args[0]" the next, and
-"kwargs['weight']" a keyword argument.
+The names of arguments are those of a SampleInput: "input" is the first argument, "args[0]" the
+next, and "kwargs['weight']" a keyword argument.
 """
 
 import re
@@ -19,14 +19,20 @@ from torch_device_conformance.database.operators import with_arguments
 
 @dataclass(frozen=True)
 class HostArgument:
-    """Regular expressions for whole entry names and whole arguments, and the reason."""
+    """Arguments that may be on the CPU.
+
+    Attributes:
+        entries: regular expression for the whole name of an entry.
+        arguments: regular expression for the whole name of an argument.
+        reason: why the argument may be on the CPU.
+    """
 
     entries: str
     arguments: str
     reason: str
 
 
-# Arguments that the host reads, or that are only copied from. This holds for CUDA as well.
+# Arguments that the host reads, or that are only copied. CUDA accepts them on the CPU as well.
 HOST_ARGUMENTS: tuple[HostArgument, ...] = (
     HostArgument(
         r"__getitem__|index_put",
@@ -58,7 +64,7 @@ HOST_ARGUMENTS: tuple[HostArgument, ...] = (
 
 
 def is_host_argument(entry: str, argument: str) -> bool:
-    """Whether an argument of an entry may be on the CPU."""
+    """Returns whether an argument of an entry may be on the CPU."""
     return any(
         re.fullmatch(known.entries, entry) and re.fullmatch(known.arguments, argument)
         for known in HOST_ARGUMENTS
@@ -66,13 +72,13 @@ def is_host_argument(entry: str, argument: str) -> bool:
 
 
 def positions(sample: SampleInput) -> dict[str, Tensor]:
-    """The tensors of a sample, by argument name."""
+    """Returns the tensors of a sample, by argument name."""
     leaves, _ = tree_flatten_with_path(arguments_of(sample))
     return {keystr(path)[1:]: leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
 
 
 def placed(sample: SampleInput, device: torch.device, on_host: set[str]) -> SampleInput:
-    """A copy of a sample on a device, with the tensors of `on_host` on the CPU."""
+    """Copies a sample to a device, and the arguments named in `on_host` to the CPU."""
     here, there = transfer(torch.device("cpu")), transfer(device)
     leaves, form = tree_flatten_with_path(arguments_of(sample))
     moved = [(here if keystr(path)[1:] in on_host else there)(leaf) for path, leaf in leaves]
@@ -93,5 +99,5 @@ torch.utils._pytree.register_dataclass(Arguments)
 
 
 def arguments_of(sample: SampleInput) -> Arguments:
-    """The arguments of a sample."""
+    """Returns the arguments of a sample as a tree."""
     return Arguments(sample.input, list(sample.args), dict(sample.kwargs))

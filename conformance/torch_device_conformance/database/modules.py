@@ -22,7 +22,7 @@ class Call:
     """One call of a module.
 
     Attributes:
-        make: creates the module on a device, always with the same weights.
+        make: function that creates the module on a device, always with the same weights.
         args: positional arguments of the call.
         kwargs: keyword arguments of the call.
         backward: whether to compute gradients.
@@ -35,11 +35,11 @@ class Call:
 
 
 class Module(Entry):
-    """A class of modules.
+    """A class of modules as an entry.
 
-    If training and evaluation differ, both are run. Evaluation is also run without gradients: some
-    modules have a fast path for it. The results are the output and the buffers after the call; the
-    gradients are those of the inputs and of the parameters.
+    If training and evaluation differ, both are run. Evaluation is also run without gradients, for
+    which some modules have a fast path. The results are the output and the buffers after the call;
+    the gradients are those of the inputs and of the parameters.
     """
 
     def __init__(self, info: ModuleInfo) -> None:
@@ -66,7 +66,7 @@ class Module(Entry):
         torch.manual_seed(seed)
         with nullcontext() if sample.backward else torch.no_grad():
             outputs = flatten(module(*args, **kwargs))
-        # After the call: before it, a lazy module has no parameters.
+        # Read the parameters after the call: a lazy module creates them in it.
         parameters = dict(module.named_parameters())
         inputs = {
             f"input {number}": leaf
@@ -80,7 +80,7 @@ class Module(Entry):
         return Run({**results, **buffers}, dict(zip(wanted, found, strict=False)))
 
     def _calls(self, dtype: torch.dtype, train: bool, backward: bool = True) -> list[Call]:
-        # Without gradients the samples are those for training: only they reach the fast paths.
+        # Without gradients, use the samples for training: only those reach the fast paths.
         inputs = self._info.module_inputs_func(
             self._info,
             device="cpu",
@@ -107,12 +107,12 @@ class Module(Entry):
 
 
 def modules() -> Iterable[Entry]:
-    """Torch's module database."""
+    """Returns the entries of torch's module database."""
     return map(Module, module_db)
 
 
 def flatten(tree: Any) -> list[Any]:
-    """The leaves of a tree. A packed sequence counts as its data and the positions of its parts."""
+    """Returns the leaves of a tree; those of a packed sequence are its data, sizes and indices."""
     leaves = []
     for leaf in tree_flatten(tree, is_leaf=lambda x: isinstance(x, PackedSequence))[0]:
         if isinstance(leaf, PackedSequence):

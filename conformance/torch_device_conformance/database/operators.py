@@ -37,12 +37,12 @@ UNINITIALIZED = frozenset(
 # Operators that create a tensor from numbers, on the CPU unless the sample names another device.
 FACTORIES = frozenset({"arange", "linspace", "logspace"})
 
-# Operators whose arguments after the first control the host; they must be on the CPU.
+# Operators whose arguments after the first are read by the host, hence must be on the CPU.
 STEERED_BY_CPU_TENSORS = frozenset({"tensor_split"})
 
 
 class Operator(Entry):
-    """An operator. Gradients are computed for all inputs that require them."""
+    """An operator as an entry. Gradients are computed for all inputs that require them."""
 
     def __init__(self, op: OpInfo) -> None:
         self.op = op
@@ -77,19 +77,19 @@ class Operator(Entry):
         )
 
     def function(self, device: torch.device) -> Callable[..., Any]:
-        """The function to call with the arguments of a sample."""
+        """Returns the function to call with the arguments of a sample."""
         return self.op
 
     def around(self, device: torch.device) -> AbstractContextManager[Any]:
-        """The context of the forward call; backward runs outside it."""
+        """Returns the context in which the forward call runs; backward runs outside it."""
         return nullcontext()
 
     def backward(self, dtype: torch.dtype) -> bool:
-        """Whether the CPU has derivatives for the dtype."""
+        """Returns whether the CPU has derivatives for the dtype."""
         return self.op.supports_autograd and dtype in self.op.supported_backward_dtypes("cpu")
 
     def copy(self, sample: SampleInput, device: torch.device) -> SampleInput:
-        """A copy of a sample on a device."""
+        """Copies a sample to a device."""
         return copy_to(sample, device, self.op.name in STEERED_BY_CPU_TENSORS)
 
     def call(
@@ -119,7 +119,7 @@ class Operator(Entry):
         return function(sample.input, *sample.args, **sample.kwargs, **more)
 
     def gradients(self, outputs: list[Any], inputs: list[Tensor]) -> list[Tensor | None]:
-        """Gradients of inputs for random gradients of outputs."""
+        """Backpropagates random gradients of the outputs to the inputs."""
         return gradients(outputs, inputs)
 
 
@@ -133,7 +133,7 @@ class Attempt(Operator):
             result = self.attempt(sample, device, seed)
             synchronize(device)
         except Exception as error:
-            settle(device)  # a kernel may have failed too
+            settle(device)  # a kernel of the call may have failed, too
             return Run({}, {}, error.with_traceback(None))
         return result
 
@@ -144,27 +144,27 @@ class Attempt(Operator):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds random numbers with `seed`; many entries would seed themselves with a constant."""
+    """Seeds random numbers, and prevents entries from seeding themselves with a constant."""
     torch.manual_seed(seed)
     with mock.patch.object(common_methods_invocations, "wrapper_set_seed", call):
         yield
 
 
 def tensors(sample: SampleInput) -> list[Tensor]:
-    """The tensors of a sample."""
+    """Returns the tensors of a sample."""
     leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def differentiable(sample: SampleInput) -> list[Tensor]:
-    """The tensors of a sample that require gradients."""
+    """Returns the tensors of a sample that require gradients."""
     return [leaf for leaf in tensors(sample) if leaf.requires_grad]
 
 
 def with_arguments(
     sample: SampleInput, first: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str = ""
 ) -> SampleInput:
-    """A sample with other arguments and optionally another name."""
+    """Returns a sample with other arguments and optionally another name."""
     return SampleInput(
         first,
         args=tuple(args),
@@ -176,21 +176,21 @@ def with_arguments(
 
 
 def named(sample: SampleInput, name: str) -> SampleInput:
-    """A sample with another name."""
+    """Returns a sample with another name."""
     return with_arguments(sample, sample.input, sample.args, sample.kwargs, name)
 
 
 def changed_tensors(
     sample: SampleInput, change: Callable[[Tensor], Tensor], name: str = ""
 ) -> SampleInput:
-    """A sample with all tensors changed and optionally another name."""
+    """Returns a sample with `change` applied to all tensors and optionally another name."""
     arguments = sample.input, tuple(sample.args), sample.kwargs
     first, args, kwargs = tree_map_only(Tensor, change, arguments)
     return with_arguments(sample, first, args, kwargs, name)
 
 
 def operators(check: type[Operator]) -> Iterable[Entry]:
-    """The entries of torch's operator database, each as a check of the given class."""
+    """Returns the entries of torch's operator database, each as an instance of `check`."""
     return map(check, common_methods_invocations.op_db)
 
 
@@ -210,5 +210,5 @@ def copy_to(sample: SampleInput, device: torch.device, only_input: bool = False)
 
 
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a function."""
+    """Calls a function. Replaces torch's wrapper_set_seed, which sets a constant seed before."""
     return function(*args, **kwargs)

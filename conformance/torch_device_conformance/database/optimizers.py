@@ -19,7 +19,7 @@ from torch_device_conformance.comparison.transfer import transfer
 
 STEPS = 4
 
-# For a device of this name, the database includes the arguments for capturable.
+# Device for which the database is read: only for it does optim_db list arguments with capturable.
 CAPTURABLE_DEVICE = "cuda"
 
 MATRICES_ONLY = frozenset({"Muon"})
@@ -28,7 +28,7 @@ CONTIGUOUS_ONLY = frozenset({"LBFGS"})
 
 @dataclass(frozen=True)
 class Training:
-    """A few steps of an optimizer.
+    """A sample: a few steps of an optimizer on a small network.
 
     Attributes:
         parameters: two matrices and optionally a vector, on the CPU.
@@ -68,7 +68,7 @@ class OptimizerWay(Entry):
         return tolerances(self._info.decorators, dtype)
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Training]:
-        # A transposed matrix, to check that the optimizer respects strides.
+        # The second matrix is transposed, to check that the optimizer respects strides.
         parameters = [torch.randn(10, 5, dtype=dtype), torch.randn(3, 5, dtype=dtype).t()]
         if self._info.name in CONTIGUOUS_ONLY:
             parameters[1] = parameters[1].contiguous()
@@ -155,7 +155,7 @@ class OptimizerWay(Entry):
 
 
 def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
-    """Makes torch treat the CPU like the device that is compared with it.
+    """Makes torch choose the same implementation on the CPU as on the device compared with it.
 
     The name of the backend determines where steps can be capturable, and whether foreach is the
     default. Different implementations would round differently.
@@ -166,7 +166,7 @@ def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
 def results(optimizer: Optimizer, parameters: list[Tensor]) -> dict[str, Any]:
     """Returns parameters and state by name.
 
-    State with one element may be a tensor or a number on either side: torch chooses its device.
+    0-dim state is returned as a number, because torch chooses the device of its tensor.
     """
     found: dict[str, Any] = {}
     for index, parameter in enumerate(parameters):
@@ -181,7 +181,7 @@ def results(optimizer: Optimizer, parameters: list[Tensor]) -> dict[str, Any]:
 
 
 def optimizers() -> list[Entry]:
-    """Torch's optimizer database."""
+    """Returns the entries of torch's optimizer database, one for each implementation."""
     entries: list[Entry] = []
     for info in optim_db:
         ways = ["", *(["for_loop"] if info.supported_impls else []), *info.supported_impls]

@@ -52,26 +52,26 @@ from torch_device_conformance.verdict.verdict import (
     Verdict,
 )
 
-# The messages of torch and its kernels for a missing kernel or a missing dtype.
+# Matches the messages of torch and its kernels for a missing kernel or a missing dtype.
 NOT_IMPLEMENTED = re.compile(
     r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
     r"|Backend doesn't support|You should register|device_allocator INTERNAL ASSERT FAILED"
     r"|Graph is not supported on|Unknown device type \w+ for Dlpack"
 )
 
-# Duration of the calls of a measurement, in seconds.
+# Time limit in seconds for the calls of one measurement by `call_time`.
 TIMED = 0.003
 
-# Modes whose calls must raise. Their route to the device has no meaning.
+# Modes whose calls must raise an error, hence have no route to the device.
 REFUSALS = frozenset({"errors", "mixed_devices"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How cases are run.
+    """The settings with which a worker runs cases.
 
     Attributes:
-        tier: determines how many samples are run.
+        tier: name of the tier, which determines how many samples are run.
         seed: seed of samples and random operators.
         threads: number of CPU threads in each worker.
         timed: whether to time eager operators that pass, on both devices.
@@ -106,14 +106,14 @@ class Judge:
         self._observer = Observer(subject, self.device)
 
     def __call__(self, request: Request) -> Verdict:
-        """The verdict about a case."""
+        """Returns the verdict about a case."""
         case = request.case
         if case.suite == "contract":
             return self.contract(case, rows()[case])
         return self.entry(case, entries(case.suite, case.mode)[case.name], request.traced)
 
     def entry(self, case: Case, entry: Entry, traced: bool = True) -> Verdict:
-        """The verdict about an entry of a database."""
+        """Compares an entry of a database with the CPU and returns the verdict."""
         dtype = getattr(torch, case.dtype)
         expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
         if expected_by == "cuda" and self.subject.is_cpu:
@@ -134,7 +134,7 @@ class Judge:
             if traced:
                 verdict, routes = self._observer.routes(self._run(entry, made))
         elif traced:
-            # The operator that was requested is at fault, not the operators that it called.
+            # The failure counts against the operator that was requested, not those that it called.
             routes = self._observer.outermost(self._run(entry, made))
         settle(self.device)
         device_us = cpu_us = 0.0
@@ -206,7 +206,7 @@ OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
 
 
 def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
-    """Time of an operator call in microseconds, over many calls with one synchronization."""
+    """Measures an operator call in microseconds: the mean of many, with a synchronization."""
     arguments = entry.copy(sample, device)
     with torch.no_grad():
         best = float("inf")
@@ -221,7 +221,7 @@ def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
 
 
 def elements(sample: Any) -> int:
-    """The number of elements of the first tensor of a sample."""
+    """Returns the number of elements of the first tensor of a sample."""
     first = next(
         (x for x in tree_leaves(getattr(sample, "input", ())) if isinstance(x, Tensor)), None
     )
@@ -229,7 +229,7 @@ def elements(sample: Any) -> int:
 
 
 def verdict_of(evidence: Evidence) -> str:
-    """The verdict for a comparison that did not agree."""
+    """Returns the verdict for a comparison that did not agree."""
     if evidence.status == CPU_FAILS:
         return NO_REFERENCE
     if evidence.kind == ACCEPTS:

@@ -50,7 +50,7 @@ class Tier:
     distributions: bool
 
     def depth(self, seed: int) -> Depth:
-        """How thoroughly an entry is compared."""
+        """Returns the depth to which entries of the tier are compared."""
         return Depth(self.samples, seed, self.distributions)
 
 
@@ -104,11 +104,11 @@ TIERS: Mapping[str, Tier] = {
 
 @functools.cache
 def cases(tier: str, modes: tuple[str, ...] = ()) -> Sequence[Case]:
-    """The cases of a tier, always in the same order, starting with the contract.
+    """Returns the cases of a tier, always in the same order, starting with the contract.
 
     Args:
         tier: name of the tier.
-        modes: modules whose modes the tier `full` has, too.
+        modes: modules whose modes are added to the tier `full`.
 
     Raises:
         BadModes: a module cannot be used.

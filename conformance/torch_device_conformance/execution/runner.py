@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs cases in processes. A crash or a hang is the verdict of its case, and the run continues.
 
-One thread per process hands out cases and collects verdicts. A process is replaced after it died,
-after it stopped responding, and after a fixed number of cases, so that a case does not depend on
-many others.
+One thread per process hands out cases and collects verdicts. A process is replaced if it died or
+did not answer in time, and after a fixed number of cases, so that a case depends on few others.
 """
 
 import queue
@@ -16,7 +15,7 @@ from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.execution.worker import Died, Silent, Worker
 from torch_device_conformance.verdict.verdict import CRASH, HANG, Case, Verdict
 
-# Number of cases for one process.
+# Number of cases after which a process is replaced.
 SHARD = 250
 
 
@@ -47,7 +46,7 @@ class Request:
 
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
-    """Splits cases into areas of the contract, which come first, and single entries."""
+    """Groups the cases: first by area of the contract, then each other case alone."""
     areas: dict[str, list[Case]] = {}
     rest = []
     for case in cases:
@@ -143,7 +142,7 @@ def _run_groups(
 def _ask(
     worker: Worker[Request, Verdict], request: Request, limits: Limits
 ) -> tuple[Worker[Request, Verdict] | None, Verdict]:
-    """The verdict about a case, and the worker if it is still alive."""
+    """Has a worker judge a case. Returns the worker, or None if it has ended, and the verdict."""
     case = request.case
     row = rows().get(case)
     seconds = row.seconds if row else limits.seconds

@@ -38,7 +38,7 @@ class Died(Exception):
     """The process ended instead of answering.
 
     Attributes:
-        cause: name of the signal, or the exit status.
+        cause: name of the signal that ended the process, or its exit status.
         last_words: the end of its output to stderr.
     """
 
@@ -61,11 +61,11 @@ class Silent(TimeoutError):
 
 
 class Worker(Generic[Request, Answer]):
-    """A process that runs the function that answers requests.
+    """A process that answers requests by calling a function; the creator must close it.
 
     Args:
-        prepare: called once in the process with `arguments`; returns the function that answers. It
-            must be importable by name. An exception in it ends the process.
+        prepare: function called once in the process with `arguments`; returns the function that
+            answers. It must be importable by name. An exception in it ends the process.
         arguments: arguments of prepare; they are pickled.
         preloaded: whether the process is forked from the fork server.
 
@@ -126,7 +126,7 @@ class Worker(Generic[Request, Answer]):
         return result
 
     def close(self) -> None:
-        """Ends the process immediately. It may be called twice."""
+        """Ends the process immediately. A second call has no effect."""
         self._connection.close()
         if self._process.is_alive():
             self._process.kill()
@@ -158,7 +158,7 @@ _lock = threading.Lock()
 
 
 def fork_server() -> ForkServerContext:
-    """The context of the processes. Its server imports torch once."""
+    """Returns the multiprocessing context whose fork server has imported the modules PRELOADED."""
     context = multiprocessing.get_context("forkserver")
     with _lock:
         context.set_forkserver_preload(PRELOADED)
@@ -178,9 +178,9 @@ def _serve(
     prepare: Callable[..., Callable[[Any], Any]],
     arguments: tuple[Any, ...],
 ) -> None:
-    """The main function of the process. It returns when the parent closes its end of the pipe."""
+    """Runs in the process: answers requests until the parent closes its end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    # The server still has the environment of the time when it was started.
+    # A forked process has inherited the environment in which the fork server was started.
     os.environ.clear()
     os.environ.update(environment)
     with open(stderr, "wb", buffering=0) as file:
@@ -196,6 +196,6 @@ def _serve(
         try:
             reply = True, answer(request)
         except Exception as error:
-            # As text, because some exceptions cannot be pickled.
+            # Send the text, because some exceptions cannot be pickled.
             reply = False, RuntimeError(f"{type(error).__name__}: {error}")
         connection.send(reply)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks forward calls in a region of autocast. Backward runs after the region, as in programs.
 
-The CPU has its own lists. For the reference run, the lists of devices replace them, and the casts
-of autocast_policies.py replace the CPU's. Both sides must then compute the same.
+The CPU has its own lists of operators to cast. For the reference run, torch's lists for devices
+replace them, with the casts of autocast_policies.py. Both sides must then compute the same.
 """
 
 import functools
@@ -27,12 +27,12 @@ MOST = 12
 
 REFUSED = "aten::binary_cross_entropy"
 
-# The casts of the CPU's current regions, innermost last.
+# The casts of the CPU's active regions, the innermost last.
 _casts: list[Casts] = []
 
 
 class Autocast(Attempt):
-    """A region of one dtype."""
+    """An operator called in an autocast region whose dtype is `lower`."""
 
     lower: torch.dtype
 
@@ -44,7 +44,7 @@ class Autocast(Attempt):
         return [self.variant(sample, name) for sample in made for name in VARIANTS]
 
     def variant(self, sample: SampleInput, name: str) -> SampleInput:
-        """A sample with other dtypes."""
+        """Returns the sample with the dtypes of the variant `name`, one of VARIANTS."""
         left = {"float32": 0, "mixed": 1}.get(name, -1)
 
         def change(leaf: Tensor) -> Tensor:
@@ -61,20 +61,20 @@ class Autocast(Attempt):
 
 
 class AutocastBfloat16(Autocast):
-    """Regions of bfloat16."""
+    """An operator called in a bfloat16 region."""
 
     lower = torch.bfloat16
 
 
 class AutocastFloat16(Autocast):
-    """Regions of float16."""
+    """An operator called in a float16 region."""
 
     lower = torch.float16
 
 
 @contextmanager
 def region(device: str, lower: torch.dtype) -> Iterator[None]:
-    """A region of autocast; on the CPU, a region with the lists of devices."""
+    """Enables autocast in the body of the `with`; on the CPU, with torch's lists for devices."""
     if device != "cpu":
         with torch.autocast(device, dtype=lower):
             yield
@@ -90,7 +90,7 @@ def region(device: str, lower: torch.dtype) -> Iterator[None]:
 
 @functools.cache
 def replace_lists_of_the_cpu() -> torch.library.Library:
-    """Replaces the CPU's autocast lists with those of devices, for the rest of the process."""
+    """Replaces the CPU's autocast lists with those for devices, until the process ends."""
     library = torch.library.Library("aten", "IMPL")
     key = "AutocastCPU"
     listed = policies.lists()
@@ -104,12 +104,12 @@ def replace_lists_of_the_cpu() -> torch.library.Library:
 
 
 def cast(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The CPU's autocast kernel for a listed operator."""
+    """Calls a listed operator with the casts of the innermost region: the CPU's autocast kernel."""
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     with torch._C._ExcludeDispatchKeyGuard(key):
         return policies.call(name, _casts[-1], *args, **kwargs)
 
 
 def refuse(*args: Any, **kwargs: Any) -> Any:
-    """The CPU's autocast kernel for the operator that is unsafe."""
+    """Raises an error: the CPU's autocast kernel for REFUSED, which is unsafe to autocast."""
     raise RuntimeError(f"{REFUSED} is unsafe to autocast on any device")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What autocast must do with each operator: torch's lists, and their meaning in Python.
 
-The lists are read from the header that the device is compiled with. This module implements what
-each list does to a call, so that the device and the CPU can be compared with it.
+The lists are read from torch's header, which devices are compiled with. `call` implements what each
+list does to a call, so that the CPU can compute the reference for a device.
 """
 
 import functools
@@ -46,7 +46,7 @@ def lists() -> dict[str, str]:
 
 
 def overload(name: str) -> torch._ops.OpOverload:
-    """The operator ``aten::name.overload``."""
+    """Returns the operator ``aten::name.overload``."""
     base, _, variant = name.removeprefix("aten::").partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, base), variant or "default")
     return found
@@ -66,7 +66,7 @@ class Casts:
         self.kept = WeakTensorKeyDictionary()
 
     def eligible(self, value: Any) -> bool:
-        """Whether a value is a tensor that may be cast."""
+        """Returns whether a value is a tensor that autocast may cast."""
         return (
             isinstance(value, Tensor)
             and value.device.type == self.device
@@ -88,7 +88,7 @@ class Casts:
         return self.kept[value]
 
     def widest(self, values: Any) -> torch.dtype:
-        """float32 if one of the tensors has it, otherwise the dtype of the region."""
+        """Returns float32 if one of the tensors has that dtype, otherwise the region's dtype."""
         result = self.lower
         for value in values:
             if isinstance(value, (list, tuple)):
@@ -98,7 +98,7 @@ class Casts:
             else:
                 continue
             if found not in (torch.float32, self.lower):
-                # torch's own message.
+                # The text is that of torch's error, because the messages are compared.
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
             result = torch.float32 if found == torch.float32 else result
         return result
@@ -108,7 +108,7 @@ def call(name: str, casts: Casts, *args: Any, **kwargs: Any) -> Any:
     """Calls a listed operator as its list requires, outside any region.
 
     Args:
-        name: of the operator, ``aten::name.overload``.
+        name: name of the operator, ``aten::name.overload``.
         casts: casts of the region.
         *args: positional arguments of the operator.
         **kwargs: keyword arguments of the operator.

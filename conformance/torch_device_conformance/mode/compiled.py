@@ -10,7 +10,8 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch_device_conformance.comparison.comparison import Difference, Run, spread
 from torch_device_conformance.database.operators import Operator
 
-# Captures scalars and shapes that depend on data; otherwise torch breaks the graph there.
+# Settings with which dynamo captures data-dependent scalars and shapes; by default it breaks the
+# graph at them.
 CAPTURE = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
 
 
@@ -33,7 +34,7 @@ class Traced(Operator):
         with torch._dynamo.config.patch(CAPTURE):
             result = super().run(sample, device, seed)
         if device.type != "cpu" and counters["stats"]["unique_graphs"] == before:
-            raise Difference("torch captured no graph: it ran in eager mode")
+            raise Difference("torch.compile captured no graph: the operator ran in eager mode")
         return result
 
     def function(self, device: torch.device) -> Callable[..., Any]:
@@ -46,12 +47,15 @@ class Traced(Operator):
 
 
 class Compiled(Traced):
-    """The same with generated kernels. Compilation takes seconds: the first sample of one dtype."""
+    """An operator compiled with Inductor's kernels.
+
+    Compilation takes seconds, hence only the first sample of one dtype is run.
+    """
 
     backend = "inductor"
 
     def supports(self, dtype: torch.dtype) -> bool:
-        """Whether this is the dtype for which the operator is compiled."""
+        """Returns whether `dtype` is the one for which the operator is compiled."""
         first = next(filter(super().supports, (torch.float32, torch.int64, torch.complex64)), None)
         return dtype == first
 

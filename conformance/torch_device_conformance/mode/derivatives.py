@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks derivatives beyond the gradient: forward mode and second order."""
+"""Checks derivatives other than the gradient: forward mode and second order."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch_device_conformance.database.operators import Attempt, changed_tensors
 
 
 class ForwardDerivative(Attempt):
-    """Forward-mode derivatives of the results along random directions of the inputs."""
+    """An operator with forward-mode derivatives of its results along random input directions."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.backward(dtype) and self.op.supports_forward_ad
@@ -40,12 +40,12 @@ class ForwardDerivative(Attempt):
         return Run(found, {})
 
 
-# Factor of the tolerances, because three passes accumulate rounding errors.
+# Factor by which tolerances are widened, because three passes accumulate rounding errors.
 PASSES = 30
 
 
 class SecondDerivative(Attempt):
-    """Gradients of gradients."""
+    """An operator whose gradients are differentiated again."""
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = super().tolerances(dtype)

@@ -11,14 +11,14 @@ from torch_device_conformance.database.operators import Operator, changed_tensor
 
 
 class Forward(Operator):
-    """The operator, without gradients."""
+    """An operator called without gradients."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return list(self.op.sample_inputs("cpu", dtype, requires_grad=False))
 
 
 class Backward(Operator):
-    """The operator and the gradients of its inputs."""
+    """An operator with the gradients of its inputs."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.backward(dtype)
@@ -38,7 +38,10 @@ WIDER = {
 
 
 class AcceleratorDtypes(Forward):
-    """Dtypes that OpInfo lists for CUDA and not for the CPU. The CPU computes in a wider dtype."""
+    """An operator with dtypes that OpInfo lists for CUDA but not for the CPU.
+
+    The CPU computes the reference in a wider dtype.
+    """
 
     drawn = False
 

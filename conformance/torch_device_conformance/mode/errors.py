@@ -7,10 +7,10 @@ from torch_device_conformance.mode.timing import Punctual
 
 
 class Errors(Punctual):
-    """The error inputs of the database.
+    """An operator called with the database's error inputs.
 
     The device must raise the same error as the CPU. An error that does not depend on data must be
-    raised by the call. The inputs have fixed dtypes, so they are run once.
+    raised by the call. The inputs have fixed dtypes, hence they are run for one dtype only.
     """
 
     raises = True

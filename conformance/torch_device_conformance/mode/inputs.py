@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks operators on inputs that are not in torch's database.
 
-The inputs are made from its samples: other strides, other sizes, values with a pending conjugation
-or negation. Where such an input is not valid, the device must reject it if the CPU does.
+The inputs are derived from the database's samples: other strides, other sizes, values with a
+pending conjugation or negation. If the CPU rejects an input, the device must reject it, too.
 """
 
 from abc import abstractmethod
@@ -22,7 +22,7 @@ MOST = 12
 
 
 class Derived(Attempt):
-    """Samples derived from those of the database."""
+    """Base of the modes that derive their samples from those of the database."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return [
@@ -33,11 +33,11 @@ class Derived(Attempt):
 
     @abstractmethod
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
-        """Derives samples from one sample."""
+        """Returns the samples derived from one sample of the database."""
 
 
 class Layouts(Derived):
-    """Inputs that have gaps or an offset, or are transposed or expanded."""
+    """An operator called with inputs that have gaps or an offset, are transposed or expanded."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         for layout in (noncontiguous_like, transposed, expanded):
@@ -45,7 +45,7 @@ class Layouts(Derived):
 
 
 class Sizes(Derived):
-    """Inputs without elements and without dimensions."""
+    """An operator called with inputs that have no elements or no dimensions."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         for size in (empty, last_empty, without_dimensions):
@@ -53,7 +53,7 @@ class Sizes(Derived):
 
 
 class Conjugates(Derived):
-    """Inputs with the lazy bits of conjugation and negation."""
+    """An operator called with inputs that have the lazy bits of conjugation and negation."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         yield changed(sample, negated)
@@ -63,7 +63,7 @@ class Conjugates(Derived):
 
 
 def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleInput:
-    """A sample with all strided tensors changed."""
+    """Returns a sample with `change` applied to all strided tensors, named after `change`."""
 
     def apply(leaf: Tensor) -> Tensor:
         if leaf.layout != torch.strided:
@@ -74,7 +74,7 @@ def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleIn
 
 
 def transposed(x: Tensor) -> Tensor:
-    """The same values with an offset and with the first dimension innermost."""
+    """Returns the values of `x` with an offset of one element and the first dimension innermost."""
     order = list(reversed(range(x.dim())))
     inner = x.permute(order).contiguous()
     whole = torch.cat([inner.flatten()[:1], inner.flatten()])
@@ -83,38 +83,38 @@ def transposed(x: Tensor) -> Tensor:
 
 
 def expanded(x: Tensor) -> Tensor:
-    """The first element of the first dimension, expanded along it."""
+    """Returns the first slice of the first dimension, expanded to the shape of `x`."""
     return x[:1].expand_as(x) if x.dim() else x
 
 
 def empty(x: Tensor) -> Tensor:
-    """The same shape with size 0 in the first dimension."""
+    """Returns a view of `x` with size 0 in the first dimension."""
     return x[:0] if x.dim() else x
 
 
 def last_empty(x: Tensor) -> Tensor:
-    """The same shape with size 0 in the last dimension."""
+    """Returns a view of `x` with size 0 in the last dimension."""
     return x[..., :0] if x.dim() else x
 
 
 def without_dimensions(x: Tensor) -> Tensor:
-    """One element as a 0-dim tensor."""
+    """Returns the first element of `x` as a 0-dim tensor."""
     return x.flatten()[0] if x.numel() else x
 
 
 def conjugated(x: Tensor) -> Tensor:
-    """The same values as a lazy conjugate."""
+    """Returns the values of `x` as a lazy conjugate."""
     return x.conj().resolve_conj().conj() if x.is_complex() else x
 
 
 def negated(x: Tensor) -> Tensor:
-    """The same values as a lazy negative."""
+    """Returns the values of `x` as a lazy negative."""
     signed = x.dtype.is_signed and x.dtype != torch.bool
     return torch._neg_view(-x) if signed else x
 
 
 def both_lazy(x: Tensor) -> Tensor:
-    """The same values as a lazy negative of a lazy conjugate."""
+    """Returns the values of `x` as a lazy negative of a lazy conjugate."""
     return (
         torch._neg_view((-conjugated(x).resolve_conj()).conj().resolve_conj().conj())
         if x.is_complex()
@@ -123,7 +123,7 @@ def both_lazy(x: Tensor) -> Tensor:
 
 
 class Dtypes(Punctual):
-    """Inputs of a dtype that the CPU does not support for the operator."""
+    """An operator called with a dtype that the CPU does not support for it."""
 
     raises = True
 

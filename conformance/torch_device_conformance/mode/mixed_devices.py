@@ -21,7 +21,7 @@ MOST = 6
 OUT = "out= on the cpu"
 INPUTS = "out= on the device only"
 
-# torch's error text, and the texts of torch's own functions that check before a kernel runs.
+# Matches torch's error text for mixed devices, and those of torch's functions that check earlier.
 REFUSAL = re.compile(
     "Expected all tensors to be on the same device"
     "|Expected out tensor to have device"
@@ -63,7 +63,7 @@ class MixedDevices(Punctual):
         return Run({"call": " or ".join(sorted(wanted)) if seen in wanted else seen}, {})
 
     def wanted(self, sample: SampleInput) -> set[str]:
-        """The acceptable outcomes of a call."""
+        """Returns the acceptable outcomes of a call: ACCEPTED, REFUSED or both."""
         if sample.name in (OUT, INPUTS):
             return {REFUSED}
         places = positions(sample)
@@ -78,13 +78,13 @@ class MixedDevices(Punctual):
         return {ACCEPTED, REFUSED}
 
     def always_on_host(self, sample: SampleInput) -> set[str]:
-        """The arguments that must be on the CPU for every device."""
+        """Returns the names of the arguments that must be on the CPU whatever the device is."""
         if self.op.name not in STEERED_BY_CPU_TENSORS:
             return set()
         return {place for place in positions(sample) if is_host_argument(self.name, place)}
 
     def verdict(self, sample: SampleInput, device: torch.device, seed: int) -> str:
-        """The outcome of a call on the device."""
+        """Calls the operator on the device. Returns ACCEPTED, REFUSED or what is wrong."""
         always = self.always_on_host(sample)
         if always == set(positions(sample)) - {sample.name}:
             return REFUSED  # all arguments would be on the CPU

@@ -21,7 +21,7 @@ from torch_device_conformance.mode.streams import OtherStream
 from torch_device_conformance.mode.writes import InPlace, Out
 from torch_device_conformance.subject.subject import import_module_or_file
 
-# By suite and name: what makes the entries of a mode.
+# For each suite and mode, the function that makes the entries.
 Suites: TypeAlias = Mapping[str, Mapping[str, Callable[[], Iterable[Entry]]]]
 
 # The mode for dtypes that OpInfo lists only for CUDA.
@@ -44,7 +44,7 @@ OPERATOR_MODES: Mapping[str, type[Operator]] = {
     "compiled_inductor": Compiled,
 }
 
-# The modes of this process. `load` adds to them.
+# The modes of this process, to which `load` adds.
 SUITES: dict[str, dict[str, Callable[[], Iterable[Entry]]]] = {
     "op": {mode: functools.partial(operators, kind) for mode, kind in OPERATOR_MODES.items()},
     "module": {"train": modules},
@@ -72,20 +72,20 @@ DTYPES = (
 
 
 class BadModes(ValueError):
-    """A module of modes cannot be used; the message says why."""
+    """Raised if a module of modes cannot be used; the message contains the reason."""
 
 
 def load(names: Iterable[str]) -> None:
-    """Adds the modes of modules to this process; a second time has no effect.
+    """Adds the modes of modules to this process. Loading a module again has no effect.
 
-    A module has SUITES, of the type `Suites`, and perhaps WORDING, a `Wording`. It must not load
-    the device, because the process that plans a run imports it, too.
+    A module defines SUITES, of type `Suites`, and optionally WORDING, a `Wording`. It must not load
+    the device, because the process that plans a run imports the module, too.
 
     Args:
         names: modules, or paths of .py files.
 
     Raises:
-        BadModes: a module cannot be imported, has no modes, or has one that exists already.
+        BadModes: a module cannot be imported, has no SUITES, or has a mode that exists already.
     """
     for name in names:
         try:
@@ -104,5 +104,5 @@ def load(names: Iterable[str]) -> None:
 
 @functools.cache
 def entries(suite: str, mode: str) -> Mapping[str, Entry]:
-    """The entries of a suite in a mode, by name."""
+    """Returns the entries of a suite in a mode, by name."""
     return {entry.name: entry for entry in SUITES[suite][mode]()}

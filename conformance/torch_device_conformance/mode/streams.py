@@ -9,10 +9,10 @@ from torch_device_conformance.subject.delay import keep_busy
 
 
 class OtherStream(Operator):
-    """Forward and backward on a new stream, after a delay if the backend has a delay kernel.
+    """An operator whose forward and backward run on a new stream.
 
-    Inputs are written on the current stream, and results are read there. Each direction has only
-    the dependency that torch requires of a program.
+    They run after a delay if the backend has a delay kernel. Inputs are written on the current
+    stream, and results are read there, with only the waits that torch requires of a program.
     """
 
     drawn = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Determines when an error is raised: by the call, or by the next synchronization."""
+"""Determines whether an error is raised by the call or by the next synchronization."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,10 +33,10 @@ class Watch:
         self.late = False
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a function. Raises its error, or the error of the synchronization after it."""
+        """Calls a function and synchronizes; raises the error of either."""
         if self.device.type == "cpu":
             return function(*args, **kwargs)
-        # No kernel of the call can run before the call returns. Therefore an error of a kernel is
+        # Delays the kernels of the call until it has returned. Therefore an error of a kernel is
         # never mistaken for an error of the call.
         keep_busy(self.device)
         result = function(*args, **kwargs)
@@ -48,11 +48,11 @@ class Watch:
         return result
 
     def attempt(self, name: str, function: Callable[[], Run]) -> Run:
-        """Returns the run that a function returns, or the error that it raised and when.
+        """Returns the run that a function returns, or a run with the error that it raised.
 
         Args:
             name: name of the entry, to look up errors that depend on data.
-            function: makes its calls through `call`.
+            function: function that makes its calls through `call`.
         """
         try:
             return function()
@@ -61,7 +61,7 @@ class Watch:
             return Run({}, {}, error.with_traceback(None), self.complaint(name, error))
 
     def complaint(self, name: str, error: Exception) -> str:
-        """What is wrong with the time of an error; empty if nothing."""
+        """Returns what is wrong with the time of an error, or an empty text."""
         rules = wording()
         words = rules.addition.sub("", describe(error))
         if self.late and not depends_on_data(name, error):

@@ -39,8 +39,8 @@ def complexified(like: Tensor) -> Tensor:
     return torch.full_like(like, FILL, dtype=torch.complex128)
 
 
-# Functions that make a tensor to pass as out=, given the result of the call without out=. The
-# tensors are filled with FILL, so that elements that the operator does not write are noticed.
+# Functions that make a tensor to pass as out=, given the result of the call without out=. They fill
+# the tensor with FILL, so that the comparison finds elements that the operator does not write.
 WAYS: dict[str, Callable[[Tensor], Tensor]] = {
     "right": lambda like: torch.full_like(like, FILL),
     "transposed": transposed,
@@ -84,7 +84,7 @@ def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
 
 
 class Out(Punctual):
-    """Calls with out= tensors of every layout, dtype and size in `WAYS`.
+    """An operator called with out= tensors of every layout, dtype and size in `WAYS`.
 
     An out= tensor of the right size must keep its memory and strides. Any other out= tensor must be
     resized, with a warning if it had elements.
@@ -125,7 +125,7 @@ class Out(Punctual):
         return Run(found, {})
 
     def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
-        """Compares only whether the call raises: if it does not, its values are undefined."""
+        """Passes an out= that overlaps the input, to compare only whether the call raises."""
         arguments = self.copy(sample, device)
         first = arguments.input
         if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
@@ -139,7 +139,7 @@ class Out(Punctual):
 
 
 class InPlace(Punctual):
-    """Calls the in-place variant, which writes to its first argument."""
+    """The in-place variant of an operator, which writes to its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.get_inplace() is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries made from a recorded model: one for each overload that it calls, one for the whole model.
+"""Entries made from a recorded model: one for the whole model, one for each overload that it calls.
 
 An entry runs the same samples on the device and on the CPU, and the results are compared.
 """
@@ -31,7 +31,7 @@ def cases(recording: Recording) -> list[Case]:
 
 
 class Recorded(Entry):
-    """One overload of an operator. Its samples are the calls recorded from the model."""
+    """One overload of an operator, whose samples are the calls recorded from the model."""
 
     drawn = False
 
@@ -48,7 +48,7 @@ class Recorded(Entry):
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         inexact = dtype.is_floating_point or dtype.is_complex
         rtol, atol = default_tolerances(dtype if inexact else torch.float32)
-        # A model has larger shapes than op_db, and thus longer sums.
+        # A model has larger shapes than op_db, hence longer sums, which round more.
         return 10 * rtol, 10 * atol
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
@@ -111,7 +111,7 @@ def tensor_of(argument: Argument) -> Tensor:
 
 
 class Whole(Entry):
-    """One training step of the whole model, instead of a single overload."""
+    """One training step of the whole model as an entry."""
 
     drawn = False
 
@@ -129,13 +129,13 @@ class Whole(Entry):
         return [None]
 
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
-        torch.manual_seed(0)  # the weights do not depend on the seed
+        torch.manual_seed(0)  # makes the weights independent of the seed
         found = step(self.model, device, lambda phase: seeded(phase, seed))
         return Run(found, {})
 
 
 def seeded(phase: str, seed: int) -> None:
-    """Seeds the random numbers of a step, after the model was created."""
+    """Seeds the random numbers of a step when the forward phase starts, after the weights exist."""
     if phase == "forward":
         torch.manual_seed(seed)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Records the operators of a user's model: forward, loss, backward and an optimizer step.
 
-The model is a Python file that defines functions:
+The model is a Python file that defines these functions:
 
 - ``model()`` returns a module on the CPU.
 - ``inputs()`` returns a tuple of the call's arguments, on the CPU.
@@ -32,7 +32,7 @@ MOST_VALUES = 1 << 16
 
 
 class BadModel(Exception):
-    """The file does not define a model that can be recorded; the message says why."""
+    """Raised if a file does not define a model that can be recorded; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Argument:
         dtype: dtype of the tensor.
         shape: shape of the tensor.
         strides: strides of the tensor.
-        values: values of an integer or bool tensor, which may be an index; None if not known.
+        values: values of an integer or bool tensor, which may be an index; None if not recorded.
     """
 
     dtype: torch.dtype
@@ -52,7 +52,7 @@ class Argument:
     values: Tensor | None = None
 
     def key(self) -> tuple[Any, ...]:
-        """The fields that make two arguments equal: all but values."""
+        """Returns the fields that must be equal in arguments that are alike: all but the values."""
         return self.dtype, self.shape, self.strides
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Signature:
     calls: int = 1
 
     def tensors(self) -> list[Argument]:
-        """The tensor arguments."""
+        """Returns the tensor arguments."""
         return [
             leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Argument)
         ]
@@ -90,7 +90,7 @@ class Recording:
     calls: dict[tuple[str, str, str], list[Signature]] = field(default_factory=dict)
 
     def add(self, phase: str, name: str, args: Any, kwargs: Any) -> None:
-        """Adds a call, or counts it if it is like an earlier one."""
+        """Adds a call, or counts it if it differs from an earlier call only in values."""
         taken: dict[int, Argument] = {}
 
         def abstract(value: Any) -> Any:
@@ -111,7 +111,7 @@ class Recording:
         found.append(made)
 
     def overloads(self) -> dict[str, int]:
-        """The number of calls of each overload."""
+        """Returns the number of calls of each overload, the most frequent first."""
         total: dict[str, int] = {}
         for (_, name, _), signatures in self.calls.items():
             total[name] = total.get(name, 0) + sum(s.calls for s in signatures)
@@ -119,7 +119,7 @@ class Recording:
 
 
 def argument(x: Tensor) -> Argument:
-    """The description of a tensor argument."""
+    """Returns the description of a tensor argument."""
     kept = x.dtype in INTEGERS and x.device.type != "meta" and x.numel() <= MOST_VALUES
     values = x.detach().clone() if kept else None
     return Argument(x.dtype, tuple(x.shape), tuple(x.stride()), values)
@@ -129,7 +129,7 @@ INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.in
 
 
 def like(a: Signature, b: Signature) -> bool:
-    """Whether two calls differ only in values."""
+    """Returns whether two calls differ at most in the values of tensors."""
 
     def key(signature: Signature) -> str:
         return repr(
@@ -143,7 +143,7 @@ def like(a: Signature, b: Signature) -> bool:
 
 
 class Recorder(TorchDispatchMode):
-    """Adds operator calls to a recording; `phase` is the current phase."""
+    """A mode that adds operator calls to a recording; `phase` is the current phase."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -159,13 +159,13 @@ class Recorder(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Model:
-    """The definitions of a model file."""
+    """The imported Python file that defines a user's model."""
 
     path: Path
     module: ModuleType
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """A function of the file, or None."""
+        """Returns a function of the file, or None if the file does not define it."""
         found = getattr(self.module, name, None)
         return found if callable(found) else None
 
@@ -178,7 +178,7 @@ def load(path: Path) -> Model:
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise BadModel(f"{path} is not a Python file")
+        raise BadModel(f"{path} is not a Python file; its name must end with .py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -230,7 +230,7 @@ def step(
 
 
 def optimizer_of(model: Model, module: nn.Module) -> torch.optim.Optimizer | None:
-    """The optimizer of a model, if the model has parameters and an optimizer."""
+    """Returns the optimizer of a model, or None if it has no parameters or wants no step."""
     parameters = [leaf for leaf in module.parameters() if leaf.requires_grad]
     if not parameters:
         return None
@@ -245,7 +245,7 @@ def record(model: Model, place: str = "cpu") -> Recording:
     """Records a model on the CPU or on "meta".
 
     Raises:
-        BadModel: the model does not run there.
+        BadModel: the model does not run on `place`.
     """
     recording = Recording(model.path.stem)
     recorder = Recorder(recording)
@@ -265,7 +265,7 @@ def record(model: Model, place: str = "cpu") -> Recording:
 
 @contextmanager
 def moved_quietly(recorder: Recorder) -> Iterator[None]:
-    """Drops calls recorded before the first phase, when the model was created."""
+    """Drops the calls of the body that precede the first phase, which create the model."""
     recorder.phase = "setup"
     try:
         yield

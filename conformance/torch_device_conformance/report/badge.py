@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An SVG badge with the share of required rows, and of operators that run on the device."""
+"""An SVG badge: the shares of required rows that pass and of operators that run on the device."""
 
 from xml.sax.saxutils import escape
 
@@ -24,7 +24,7 @@ aria-label="{label}: {value}">
 
 
 def badge(report: Report, waivers: Waivers) -> str:
-    """The badge: green, amber if something is missing or was not run, red if something is wrong."""
+    """Returns the badge: red if a case is wrong, amber if missing or not run, otherwise green."""
     passed, of = report.required()
     operators = [v for v in report.counted() if v.case.suite == "op"]
     own = sum(v.verdict in (NATIVE, COMPOSITE) for v in operators)

@@ -79,7 +79,7 @@ def difference(before: Report, after: Report) -> Difference:
 
 
 def _routes(before: Report, after: Report) -> list[tuple[str, str, str]]:
-    """Overloads whose dispatch got worse."""
+    """Returns the overloads whose dispatch got worse."""
     old, new = (
         dict(report.heading.get("description", {}).get("dispatch", {}))
         for report in (before, after)
@@ -92,7 +92,7 @@ def _routes(before: Report, after: Report) -> list[tuple[str, str, str]]:
 
 
 def _provenance(before: Report, after: Report) -> list[tuple[str, str, str]]:
-    """Versions and hashes that differ."""
+    """Returns the versions, hashes and settings that differ."""
     found = []
     for part in ("torch", "backend", "kit", "machine"):
         old, new = (
@@ -109,7 +109,7 @@ def _provenance(before: Report, after: Report) -> list[tuple[str, str, str]]:
 
 
 def text(found: Difference) -> str:
-    """The difference as text."""
+    """Returns the difference as text."""
     lines = [f"{what}: {old[:60]} -> {new[:60]}" for what, old, new in found.provenance]
     for title, changes in (
         ("regressions", found.regressions),

@@ -13,7 +13,7 @@ DATA = "/*DATA*/"
 
 
 def html(report: Report, waivers: Waivers) -> str:
-    """The page."""
+    """Returns the page as HTML."""
     known = rows()
     found = records(report, waivers)
     for record in found["verdicts"]:

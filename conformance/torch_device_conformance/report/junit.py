@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report as JUnit XML for CI systems. What fails the run is a failure."""
+"""A report as JUnit XML for CI systems. A verdict is a failure if it fails the run."""
 
 from xml.etree import ElementTree
 
@@ -9,7 +9,7 @@ from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE
 
 
 def junit(report: Report, waivers: Waivers) -> str:
-    """The XML. What is missing or waived is skipped with a reason, never passed."""
+    """Returns the XML. A missing or waived case is skipped with a reason, never passed."""
     root = ElementTree.Element("testsuites", name=f"conformance of {report.heading['device']}")
     suites: dict[str, ElementTree.Element] = {}
     for verdict in report.verdicts.values():
@@ -44,5 +44,5 @@ def junit(report: Report, waivers: Waivers) -> str:
 
 
 def clean(text: str) -> str:
-    """Text without the characters that XML does not allow."""
+    """Removes the characters that XML does not allow."""
     return "".join(c for c in text if c in "\t\n" or " " <= c <= "\ud7ff" or c >= "\ue000")

@@ -24,7 +24,7 @@ SUITES = {
 
 
 def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
-    """A table in Markdown."""
+    """Returns a table in Markdown."""
     names = list(header)
     rows_ = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     rows_ += [f"| {' | '.join(map(str, line))} |" for line in lines]
@@ -32,7 +32,7 @@ def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
 
 
 def cells(verdicts: list[Verdict]) -> list[object]:
-    """Counts of verdicts: native, composite, fallback, missing, accused, not run, share."""
+    """Returns the cells of a row of HEADER: counts of verdicts, their total, the native share."""
 
     def count(test: Callable[[Verdict], bool]) -> int:
         return sum(map(test, verdicts))
@@ -54,7 +54,7 @@ HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "of"
 
 
 def works(report: Report) -> str:
-    """The table "what works": a row for each suite and mode, and for each area of the contract."""
+    """Returns the table "what works": a row for each suite and mode, and two for the contract."""
     lines: list[list[object]] = []
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in report.counted():
@@ -74,7 +74,7 @@ def works(report: Report) -> str:
 
 
 def contract(report: Report) -> str:
-    """The rows of the contract: verdict, requirement, what to implement."""
+    """Returns a table with the verdict, the requirement and the example of each contract row."""
     known = rows()
     lines = []
     for verdict in report.verdicts.values():
@@ -88,7 +88,7 @@ def contract(report: Report) -> str:
 
 
 def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
-    """The whole report."""
+    """Returns the whole report, with at most `most` entries in each list of cases."""
     heading = report.heading
     provenance = heading.get("description", {}).get("provenance", {})
     torch_version = provenance.get("torch", {}).get("version", "?")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The result block for PyTorch's cross-repository CI relay (pytorch/rfcs#90).
 
-A downstream repository sends it in its callback, where `test_results` is free-form JSON.
+A downstream repository sends the block in its callback, where `test_results` is free-form JSON.
 """
 
 import json
@@ -13,7 +13,7 @@ from torch_device_conformance.version import SCHEMA, VERSION
 
 
 def relay(report: Report, waivers: Waivers) -> str:
-    """The block as JSON."""
+    """Returns the block as JSON."""
     passed, of = report.required()
     failed = waivers.failures(report.verdicts.values())
     provenance = report.heading.get("description", {}).get("provenance", {})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A report: a heading and the verdicts of a run, and its JSON.
 
-report/schema.json has the version of the schema. A reader accepts every minor version of the major
-version that it supports.
+report/schema.json describes the JSON. A reader accepts every minor version of the schema of the
+major version that it supports.
 """
 
 import json
@@ -26,7 +26,7 @@ from torch_device_conformance.version import SCHEMA
 
 
 class BadReport(ValueError):
-    """The file is not a report that this version of the kit can read."""
+    """Raised if a file is not a report that this version of the kit can read."""
 
 
 @dataclass(frozen=True)
@@ -35,24 +35,24 @@ class Report:
 
     Attributes:
         heading: what was run, and how: device, command, tier, seed, provenance, description.
-        verdicts: by case, all cases of the denominator; cases that were not run are NOT_RUN.
+        verdicts: verdict of each case of the denominator; NOT_RUN if the case was not run.
     """
 
     heading: Mapping[str, Any]
     verdicts: Mapping[Case, Verdict] = field(default_factory=dict)
 
     def counted(self) -> list[Verdict]:
-        """The verdicts that belong to the denominator."""
+        """Returns the verdicts that belong to the denominator."""
         return [verdict for verdict in self.verdicts.values() if verdict.counts]
 
     def counts(self, suite: str | None = None) -> Counter[str]:
-        """The number of cases with each verdict."""
+        """Returns the number of cases with each verdict, in one suite or in all."""
         return Counter(
             v.verdict for v in self.verdicts.values() if suite is None or v.case.suite == suite
         )
 
     def required(self) -> tuple[int, int]:
-        """The number of required rows that pass, and the number of required rows."""
+        """Returns the number of required rows that pass, and the number of required rows."""
         rows = [v for v in self.counted() if v.case.suite == "contract" and v.required]
         return sum(v.passes for v in rows), len(rows)
 
@@ -83,13 +83,13 @@ class Report:
 
 
 def complete(cases: Iterable[Case], verdicts: Iterable[Verdict]) -> dict[Case, Verdict]:
-    """The verdicts of all cases of the denominator, in its order."""
+    """Returns a verdict for each case, in the order of `cases`: NOT_RUN if `verdicts` has none."""
     have = {verdict.case: verdict for verdict in verdicts}
     return {case: have.get(case) or Verdict(case, NOT_RUN) for case in cases}
 
 
 def records(report: Report, waivers: Waivers) -> dict[str, Any]:
-    """The verdicts of a report as JSON objects, with whether each fails the run or is waived.
+    """Returns the verdicts of a report as JSON objects, marked if they fail the run or are waived.
 
     Returns:
         The fields `verdicts` and `routes` of the schema: verdicts refer to routes by position.
@@ -138,7 +138,10 @@ def load(path: Path) -> Report:
         content = dict(json.loads(path.read_text()))
         version = str(content.pop("schema"))
         if version.partition(".")[0] != SCHEMA.partition(".")[0]:
-            raise BadReport(f"{path} has schema {version}, and this kit reads {SCHEMA}")
+            raise BadReport(
+                f"{path} has schema {version}, but this kit reads {SCHEMA}; "
+                "use the version of the kit that wrote it"
+            )
         pairs = content.pop("routes")
         found: Sequence[dict[str, Any]] = content.pop("verdicts")
         for key in ("counts", "strict", "failures"):
@@ -162,7 +165,7 @@ class Journal:
 
     Args:
         path: path of the file.
-        heading: describes the run. A run can be resumed only with the same heading.
+        heading: description of the run, which can be resumed only with an equal heading.
     """
 
     def __init__(self, path: Path, heading: Mapping[str, Any]) -> None:

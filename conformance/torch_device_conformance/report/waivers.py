@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Waivers: known verdicts that are accepted until a date, with a reason; and what fails a run.
+"""Waivers, which accept known verdicts for a reason until a date; and the rules for a failed run.
 
 The format is TOML::
 
@@ -33,18 +33,18 @@ from torch_device_conformance.verdict.verdict import (
 
 
 class BadWaivers(ValueError):
-    """A waiver file cannot be read; the message says why."""
+    """Raised if a waiver file cannot be read; the message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Waiver:
-    """Cases whose verdicts are accepted.
+    """An entry of a waiver file: some verdicts of some cases are accepted until a date.
 
     Attributes:
         cases: shell patterns for whole case identifiers.
         verdicts: the accepted verdicts.
-        reason: why they are accepted.
-        expires: the last valid day.
+        reason: why the verdicts are accepted.
+        expires: the last day on which the waiver is valid.
     """
 
     cases: tuple[str, ...]
@@ -57,11 +57,11 @@ class Waiver:
         return _any_of(self.cases)
 
     def names(self, case: Case) -> bool:
-        """Whether a pattern matches a case."""
+        """Returns whether one of the patterns matches a case."""
         return self._pattern.match(str(case)) is not None
 
     def covers(self, verdict: Verdict, today: datetime.date) -> bool:
-        """Whether the waiver applies to a verdict on a day."""
+        """Returns whether the waiver applies to a verdict on the day `today`."""
         return (
             today <= self.expires and verdict.verdict in self.verdicts and self.names(verdict.case)
         )
@@ -72,8 +72,8 @@ class Waivers:
     """The waivers of a file.
 
     Attributes:
-        waivers: in the order of the file.
-        strict: whether a missing operator fails the run, and a waived case that passes.
+        waivers: the waivers, in the order of the file.
+        strict: whether missing operators and waived cases that pass fail the run.
         today: the day that decides which waivers have expired.
     """
 
@@ -86,21 +86,21 @@ class Waivers:
         return _any_of([pattern for waiver in self.waivers for pattern in waiver.cases])
 
     def names(self, case: Case) -> bool:
-        """Whether a waiver names a case. Most cases have none, so that one pattern decides."""
+        """Returns whether a waiver names a case; matches all patterns at once, for speed."""
         return bool(self.waivers) and self._pattern.match(str(case)) is not None
 
     def reason(self, verdict: Verdict) -> str | None:
-        """The reason why a verdict is waived, or None."""
+        """Returns the reason why a verdict is waived, or None."""
         if not self.names(verdict.case):
             return None
         return next((w.reason for w in self.waivers if w.covers(verdict, self.today)), None)
 
     def leaves_out(self, case: Case) -> bool:
-        """Whether a case is not to be run."""
+        """Returns whether a waiver excludes a case from the run."""
         return self.reason(Verdict(case, NOT_RUN)) is not None
 
     def fails(self, verdict: Verdict) -> bool:
-        """Whether a verdict fails the run: the exit status, and every format of the report."""
+        """Returns whether a verdict fails the run, for the exit status and every report format."""
         if verdict.passes:
             return self.strict and self.names(verdict.case)
         if self.reason(verdict) is not None:
@@ -110,12 +110,12 @@ class Waivers:
         return verdict.accuses or verdict.verdict == NOT_RUN
 
     def failures(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
-        """The verdicts that fail the run; cases that were not run come last."""
+        """Returns the verdicts that fail the run; cases that were not run come last."""
         found = [verdict for verdict in verdicts if self.fails(verdict)]
         return sorted(found, key=lambda verdict: verdict.verdict == NOT_RUN)
 
     def complaints(self, verdicts: Iterable[Verdict]) -> list[str]:
-        """Lists the waivers that have expired, and those of cases that do not need them."""
+        """Describes the waivers that have expired, and those that none of their cases need."""
         found = list(verdicts)
         lines = []
         for waiver in self.waivers:
@@ -166,12 +166,12 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
 
 
 def failure(verdict: Verdict) -> str:
-    """Why a verdict fails a run, in one line."""
+    """Returns the reason why a verdict fails a run, in one line."""
     if verdict.passes:
         return "passes although a waiver names it"
     return verdict.message.partition("\n")[0]
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """A regular expression that matches what one of some shell patterns matches."""
+    """Returns a regular expression that matches where any of the shell patterns does."""
     return re.compile("|".join(map(fnmatch.translate, patterns)))

@@ -9,13 +9,13 @@ import sys
 
 # A backend loaded here could start threads or open a device, which do not survive a fork. The
 # processes load backends themselves (subject/subject.py).
-#: Whether installed backends are still to be loaded, as torch does it when it is imported.
+#: Whether this process has yet to load the installed backends, as `import torch` would have done.
 pending = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "0" and "torch" not in sys.modules
 
 _before = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-# torch writes a line to stderr for each execution trace; stderr is read for the last output of a
-# crashed process.
+# torch logs a line to stderr for each execution trace. The lines would hide the last output of a
+# crashed process, which is read from stderr.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch  # noqa: E402, F401

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The provenance of a report: versions and hashes of torch, backend and kit, and the machine.
+"""The provenance of a report: versions and hashes of torch, backend and kit; and the machine.
 
 Two reports with the same hashes and seed tested the same software.
 """
@@ -17,12 +17,12 @@ import torch
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.version import VERSION
 
-# The suffixes of files that are hashed in a package.
+# Suffixes of the files in a package that count toward its hash.
 SUFFIXES = frozenset({".py", ".so", ".pyd", ".json", ".yaml"})
 
 
 def files_hash(files: Iterable[Path], root: Path) -> str:
-    """SHA-256 over the names and contents of files."""
+    """Returns a SHA-256 hash of the names, relative to `root`, and contents of files."""
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(str(file.relative_to(root)).encode())
@@ -32,22 +32,25 @@ def files_hash(files: Iterable[Path], root: Path) -> str:
 
 
 def package_hash(folder: Path) -> str:
-    """SHA-256 over the code of a package."""
+    """Returns a SHA-256 hash of the code of a package."""
     files = [file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
     return files_hash((f for f in files if "__pycache__" not in f.parts), folder)
 
 
 def torch_hash() -> str:
-    """SHA-256 over torch's libraries, taken from the RECORD of its wheel if there is one."""
+    """Returns the SHA-256 hash of the RECORD of torch's wheel, which has a hash of each file.
+
+    Without a RECORD, returns the hash of the folder torch/_C, or "unknown".
+    """
     root = Path(torch.__file__).parent
     record = root.parent / f"torch-{torch.__version__}.dist-info" / "RECORD"
-    if record.exists():  # it has the hash of each file; hashing a gigabyte takes long
+    if record.exists():  # hashing the files, about a gigabyte, would take long
         return hashlib.sha256(record.read_bytes()).hexdigest()
     return package_hash(root / "_C") if (root / "_C").is_dir() else "unknown"
 
 
 def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
-    """Module, version and hash of the backend's code."""
+    """Returns the module, the version and the hashes of the backend's code."""
     module = getattr(torch, device.type, None)
     name = getattr(module, "__name__", "") if not subject.is_cpu else "torch"
     top = name.partition(".")[0] or device.type
@@ -75,7 +78,7 @@ def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
 
 
 def provenance(subject: Subject, device: torch.device) -> dict[str, Any]:
-    """The complete provenance for the report."""
+    """Returns the complete provenance for the report."""
     return {
         "torch": {"version": torch.__version__, "sha256": torch_hash()},
         "backend": backend(subject, device),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Determines how operators reach the subject: with its kernel, composed of others, or on the CPU.
+"""Determines how operators run on the subject: by its kernels, composed of others, or on the CPU.
 
-There are three kinds of evidence, of which the worst counts:
+There are three kinds of evidence; the worst one counts:
 
 - the dispatch table: what torch calls for an operator and the subject's key. A boxed fallback of
   the key runs the operator on the CPU.
@@ -35,7 +35,7 @@ from torch_device_conformance.comparison.transfer import LABEL
 from torch_device_conformance.subject.subject import Subject, object_at
 from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE
 
-# Operators that are meant to bring values to the host.
+# Operators whose purpose includes copying values to the host.
 COPIES = frozenset(
     "aten::" + name
     for name in (
@@ -52,11 +52,12 @@ COPIES = frozenset(
     )
 )
 
-# A copy of more elements to the host indicates a fallback; many kernels read a scalar.
+# Number of elements that a kernel may copy to the host: many kernels read a scalar. A larger copy
+# indicates a fallback.
 SCALAR = 1
 
 
-# How the dispatcher describes the origin of a kernel, at the end of a line of its table.
+# The route for each description of a kernel's origin, which ends a line of torch's dispatch table.
 _SOURCES = {
     "kernel]": NATIVE,
     "backend fallback]": FALLBACK,
@@ -68,7 +69,7 @@ _SOURCES = {
 
 @functools.cache
 def route(name: str, key: str) -> str:
-    """The route from an operator to a dispatch key: NATIVE, COMPOSITE, FALLBACK or MISSING.
+    """Returns the route of an operator for a dispatch key: NATIVE, COMPOSITE, FALLBACK or MISSING.
 
     Args:
         name: the overload, such as "aten::add.Tensor".
@@ -83,20 +84,22 @@ def route(name: str, key: str) -> str:
 
 
 def overloads() -> list[str]:
-    """All overloads of aten operators in this torch: a fixed denominator."""
+    """Returns all overloads of aten operators in the installed torch: a fixed denominator."""
     return sorted(n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
 
 
 def dispatch_key(device: torch.device) -> str:
-    """The dispatch key for strided tensors of a device.
+    """Returns the dispatch key for strided tensors of a device.
 
     Raises:
-        ValueError: the device does not have its own key.
+        ValueError: torch has no dispatch key for the device.
     """
     if device.type == torch._C._get_privateuse1_backend_name():
         return "PrivateUse1"
     if device.type.upper() not in torch._C.DispatchKey.__members__:
-        raise ValueError(f"device {device.type} has no dispatch key")
+        raise ValueError(
+            f"cannot observe device {device.type}: torch has no dispatch key of that name"
+        )
     return device.type.upper()
 
 
@@ -108,7 +111,7 @@ class Call:
         name: the overload, such as "aten::add.Tensor".
         parent: number of the enclosing call.
         tensors: (device, elements, bytes per element) of arguments and results.
-        on_subject: whether a tensor or a device argument is the subject.
+        on_subject: whether a tensor is on the subject's device or a device argument names it.
         dtypes: dtypes of tensor arguments, as written in the trace.
     """
 
@@ -125,7 +128,7 @@ class Call:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the operator is meant to bring values to the host."""
+        """Whether the purpose of the operator includes copying values to the host."""
         return self.packet in COPIES
 
 
@@ -137,15 +140,18 @@ class Trace:
     counted: dict[str, int] = field(default_factory=dict)
 
     def on_subject(self) -> Iterator[Call]:
-        """The calls that involve the subject."""
+        """Yields the calls that involve the subject."""
         return (call for call in self.calls.values() if call.on_subject)
 
     def outermost(self) -> Iterator[Call]:
-        """The calls on the subject that were not made by another operator."""
+        """Yields the calls on the subject that were not made by another operator."""
         return (c for c in self.on_subject() if c.parent not in self.calls)
 
     def host_copies(self, device: torch.device) -> dict[str, int]:
-        """Bytes that operators other than copies brought to the host, by overload."""
+        """Returns the bytes of the largest host copy that each overload other than a copy made.
+
+        The result contains only overloads that copied more than a scalar to the host.
+        """
         found: dict[str, int] = {}
         if device.type == "cpu":
             return found
@@ -159,7 +165,7 @@ class Trace:
         return found
 
     def _caller(self, call: Call) -> Call | None:
-        """The innermost call around a copy that is not a copy itself and involves the subject."""
+        """Returns the innermost call around a copy that involves the subject and is not a copy."""
         above = self.calls.get(call.parent)
         while above is not None and (above.is_copy or not above.on_subject):
             above = self.calls.get(above.parent)
@@ -167,17 +173,17 @@ class Trace:
 
 
 def copies_to_host(call: Call, device: str) -> bool:
-    """Whether a copy moves more than a scalar from the device to the host."""
+    """Returns whether a copy moves more than a scalar from the device to the host."""
     places = [place.partition(":")[0] for place, _, _ in call.tensors]
     if device not in places or "cpu" not in places:
         return False
-    # In torch's order, the source of _copy_from is the first argument, that of copy_ the second.
+    # The source of _copy_from is the first argument, that of copy_ the second.
     source = places[1] if call.packet == "aten::copy_" and len(places) > 1 else places[0]
     return source == device and max(n for _, n, _ in call.tensors) > SCALAR
 
 
 def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
-    """Device, number of elements and bytes per element of each tensor of a value in a trace."""
+    """Yields device, number of elements and bytes per element of each tensor of a traced value."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):
@@ -188,7 +194,7 @@ def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[int, Call]:
-    """The operator calls of an execution trace by number, without those that made the samples."""
+    """Returns the operator calls of an execution trace by number, without copies of the samples."""
     found = {}
     nodes = list(nodes)
     parents = {node["id"]: node["ctrl_deps"] for node in nodes}
@@ -240,7 +246,7 @@ class Observer:
         """Runs a function. Returns its route to the device, and the routes of its operators."""
         trace = self.trace(function)
         found = {call.name: route(call.name, self._key) for call in trace.on_subject()}
-        # An operator that never reaches the key was decomposed before.
+        # The key has no kernel for an operator that torch has decomposed at an earlier key.
         found = {name: COMPOSITE if way == MISSING else way for name, way in found.items()}
         for name in trace.host_copies(self.device):
             found[name] = FALLBACK
@@ -261,7 +267,9 @@ class Observer:
         with tempfile.TemporaryDirectory(prefix="trace-") as folder:
             file = os.path.join(folder, "trace.json")
             if not _add_execution_trace_observer(file):
-                raise RuntimeError("another observer uses torch's execution trace")
+                raise RuntimeError(
+                    "cannot trace operators: another observer uses torch's execution trace; stop it"
+                )
             try:
                 _enable_execution_trace_observer()
                 with suppress(Exception):

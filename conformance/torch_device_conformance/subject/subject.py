@@ -19,7 +19,7 @@ from torch_device_conformance.subject import preloaded
 
 
 class NoSubject(Exception):
-    """The device cannot be used here; the message says why."""
+    """Raised if the device cannot be used in this process; the message contains the reason."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class Subject:
     """A device and how to load it.
 
     Attributes:
-        device: name, optionally with an index: "npu", "cpu".
+        device: name of the device, optionally with an index: "npu", "npu:1", "cpu".
         imports: modules, or paths of .py files, that register the device when they are imported.
         autoload: whether to load installed backends through their entry points.
-        fallback_counter: "MODULE:FUNCTION", which returns the number of fallbacks per operator.
+        fallback_counter: "MODULE:FUNCTION" of the function that returns the number of fallbacks
+            per operator; empty if the backend has none.
         environment: variables to set before the backend is loaded.
     """
 
@@ -70,10 +71,14 @@ class Subject:
             raise NoSubject(self._unknown(f"torch.{device.type} does not exist"))
         available = getattr(module, "is_available", None)
         if available is not None and not available():
-            raise NoSubject(f"torch.{device.type}.is_available() is false: no such device here")
+            raise NoSubject(
+                f"cannot use device {self.device!r}: torch.{device.type}.is_available() is false"
+            )
         count = module.device_count() if hasattr(module, "device_count") else 1
         if (device.index or 0) >= count:
-            raise NoSubject(f"device {self.device!r}: there are {count} devices")
+            raise NoSubject(
+                f"no device {self.device!r}: torch.{device.type}.device_count() is {count}"
+            )
         return device
 
     def command(self) -> str:

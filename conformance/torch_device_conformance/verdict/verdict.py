@@ -33,7 +33,7 @@ MEANING: Mapping[str, str] = {
     LATE_ERROR: "the error is raised after the call, although it follows from the arguments",
     CRASH: "the process died",
     HANG: "the process did not answer in time",
-    NO_REFERENCE: "the CPU cannot run it either: no reference",
+    NO_REFERENCE: "the CPU cannot run the case: there is no reference",
     NOT_RUN: "not run; never counts as a pass",
 }
 
@@ -42,12 +42,12 @@ PASSES = frozenset({NATIVE, COMPOSITE, FALLBACK})
 # Verdicts of a subject that does something forbidden. Missing features are not among them.
 ACCUSATIONS = frozenset({WRONG, RAISES_WRONGLY, ACCEPTS_WRONGLY, LATE_ERROR, CRASH, HANG})
 
-# From best to worst, to combine the verdicts of several cases.
+# The verdicts from best to worst, by which `worst` combines the verdicts of several cases.
 _ORDER = list(MEANING)
 
 
 def worst(verdicts: list[str]) -> str:
-    """The worst of several verdicts; those without a reference are ignored."""
+    """Returns the worst of several verdicts. NO_REFERENCE counts only if there is no other."""
     counted = [verdict for verdict in verdicts if verdict != NO_REFERENCE]
     return max(counted or [NO_REFERENCE], key=_ORDER.index)
 
@@ -97,14 +97,14 @@ class Verdict:
         verdict: a key of MEANING.
         message: the evidence as text; its first line is a summary.
         stack: stack of a crash, a hang or an exception.
-        sample: dtypes, shapes and strides of the arguments that show it.
+        sample: dtypes, shapes and strides of the arguments that reproduce a difference.
         largest: the largest absolute difference of values.
         compared: what was compared: "values", "distribution" (random) or "metadata" (uninitialized
             memory).
-        samples: how many samples were run and agree.
+        samples: number of samples that agree.
         routes: aten overloads that ran on the subject, and the route of each.
         expected_by: "cpu", or "cuda" if only OpInfo's list for CUDA has the dtype.
-        required: whether torch itself depends on it; only for rows of the contract.
+        required: whether torch itself depends on the row; only for rows of the contract.
         seconds: time on both devices.
         device_us: microseconds of a call on the subject, if it was timed.
         cpu_us: microseconds of the same call on the CPU.
@@ -127,7 +127,7 @@ class Verdict:
 
     @property
     def counts(self) -> bool:
-        """Whether it belongs to the denominator."""
+        """Whether the case belongs to the denominator: the CPU gives a reference for it."""
         return self.verdict != NO_REFERENCE
 
     @property
@@ -142,11 +142,11 @@ class Verdict:
 
     @property
     def slowdown(self) -> float:
-        """How many times slower than the CPU it is; 0 if it was not timed."""
+        """The time of a call on the subject divided by that on the CPU; 0 if it was not timed."""
         return self.device_us / self.cpu_us if self.cpu_us else 0.0
 
     def record(self) -> dict[str, Any]:
-        """The verdict as a JSON object, without empty fields."""
+        """Returns the verdict as a JSON object, without empty optional fields."""
         found = asdict(self)
         found["case"] = str(self.case)
         kept = {"case", "verdict", "required", "seconds", "expected_by"}
@@ -161,7 +161,7 @@ _FIELDS = frozenset(field.name for field in fields(Verdict))
 
 
 def from_record(record: Mapping[str, Any]) -> Verdict:
-    """The inverse of `Verdict.record`. Other fields are ignored."""
+    """Restores a verdict from the object that `Verdict.record` returned; ignores unknown fields."""
     found = {key: value for key, value in record.items() if key in _FIELDS}
     largest = found.get("largest")
     found["largest"] = None if largest is None else float(largest)

@@ -17,7 +17,7 @@ namespace {
 
 std::array<std::atomic<int64_t>, kDevices> used{};
 
-// The context of a DataPtr.
+// The context of a DataPtr, which owns the memory and is freed with it.
 struct Block {
   void* pointer;
   int64_t bytes;
@@ -44,14 +44,15 @@ struct Allocator final : c10::DeviceAllocator {
     return {pointer, new Block{pointer, static_cast<int64_t>(bytes), device.index()}, &free_block,
             device};
   }
-  // The context differs from the pointer, so there is no raw_allocate().
+  // There is no raw_allocate(), because the deleter needs a context that differs from the pointer.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(to, from, bytes);  // driver
   }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t /*pool*/) override {}
-  // Memory is freed immediately here. A caching allocator keeps it until the stream has used it.
+  // Not needed, because kernels are synchronous. A caching allocator keeps memory until the stream
+  // has used it.
   void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;

@@ -17,20 +17,21 @@ inline constexpr c10::DeviceIndex kDevices = 2;
 // The current device of the calling thread.
 inline thread_local c10::DeviceIndex current_device = 0;
 
-// Checks an index; -1 is the current device.
+// Checks an index and returns it, or the current device's index for -1.
 inline c10::DeviceIndex resolve(c10::DeviceIndex index) {
   TORCH_CHECK(index < kDevices, "acme: device index ", static_cast<int>(index),
               " is out of range: ", static_cast<int>(kDevices), " devices");
   return index < 0 ? current_device : index;
 }
 
+// Makes a device current in the calling thread and returns the index of the previous one.
 inline c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   const c10::DeviceIndex previous = current_device;
   current_device = resolve(index);
   return previous;
 }
 
-// Never destroyed.
+// Returns the allocator of device memory, which is never destroyed.
 c10::Allocator* allocator();
 
 }  // namespace acme

@@ -19,10 +19,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     current_device = device.index();
   }
-  // Must not throw: torch calls it from functions that are noexcept.
+  // Must not throw, because torch calls it from functions that are noexcept.
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
-  // One stream per device, which runs everything synchronously.
+  // Each device has one stream, which runs everything synchronously.
   c10::Stream getStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, {kType, resolve(device.index())});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What torch requires of a device besides operators: counts, generators, pinned memory, resizing.
+// The hooks by which torch asks for devices, generators and pinned memory, and resizes storages.
 // Stateless; torch keeps one instance until the process ends. Threads: any.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -15,8 +15,8 @@
 namespace acme {
 namespace {
 
-// Uses the CPU's algorithm. A device with its own kernels for random numbers keeps a seed and an
-// offset instead (Philox), and advances the offset at each launch.
+// A generator of the device that uses the CPU's algorithm. A device with its own kernels for random
+// numbers keeps a seed and an offset instead (Philox), and advances the offset at each launch.
 struct Generator final : at::CPUGeneratorImpl {
   explicit Generator(c10::DeviceIndex index) {
     device_ = c10::Device(kType, index);
@@ -48,13 +48,13 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<Generator>(resolve(device));
   }
 
-  // There is no pinned memory: pin_memory() copies into ordinary host memory.
+  // The device has no pinned memory: pin_memory() copies into ordinary host memory.
   bool isPinnedPtr(const void* /*pointer*/) const override { return false; }
   at::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetAllocator(c10::DeviceType::CPU);
   }
 
-  // Called by resize_ and UntypedStorage.resize_. Keeps the old bytes.
+  // Resizes a storage for resize_ and UntypedStorage.resize_, and keeps its bytes.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
     const c10::DeviceIndex previous = exchange_device(storage.device().index());
@@ -68,7 +68,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-// torch keeps the pointer forever.
+// Never destroyed, because torch keeps the pointer forever.
 const bool registered = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;

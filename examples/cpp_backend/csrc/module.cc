@@ -10,7 +10,7 @@
 
 namespace {
 
-// torch has no Python function for the default generator of a device.
+// Returns the default generator of a device, for which torch has no Python function.
 PyObject* default_generator(PyObject* /*self*/, PyObject* index) {
   const long device = PyLong_AsLong(index);
   if (device == -1 && PyErr_Occurred() != nullptr) {

@@ -31,7 +31,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-// Makes the device of an optional argument current in this thread, for a scope.
+// Makes the device of an optional argument current in this thread until the end of its scope.
 struct DeviceScope {
   explicit DeviceScope(std::optional<at::Device> device)
       : previous(exchange_device(device.has_value() ? device->index() : current_device)) {}
@@ -57,14 +57,14 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                                            c10::dtype_or_default(dtype));
 }
 
-// A CPU tensor over the memory of a tensor of the device. A real device cannot have this: there the
-// driver copies the bytes, and either side converts layouts and dtypes.
+// Returns a CPU tensor over the memory of a device tensor. A real device cannot do this: its driver
+// copies the bytes, and either side converts layouts and dtypes.
 at::Tensor host_view(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
                        tensor.options().device(at::kCPU));
 }
 
-// All copies to, from and within the device; `to` may have another dtype and other strides.
+// Makes all copies to, from and within the device; `to` may have another dtype and other strides.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
   const at::Tensor source = from.is_privateuseone() ? host_view(from) : from;
   at::Tensor target = to.is_privateuseone() ? host_view(to) : to;
@@ -78,8 +78,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
-// A storage that is too small grows through the hook resizePrivateUse1Bytes. A tensor that already
-// has the sizes keeps its strides.
+// Implements resize_. A storage that is too small grows through the hook resizePrivateUse1Bytes. A
+// tensor that already has the sizes keeps its strides.
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> format) {
   if (self.sizes() != sizes) {
@@ -118,15 +118,15 @@ at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
 // Implements tensor.item().
 at::Scalar item(const at::Tensor& self) { return host_view(self).item(); }
 
-// A kernel of the device. Such kernels replace the fallback, one operator at a time.
+// An example of a device kernel. Such kernels replace the fallback, one operator at a time.
 at::Tensor relu(const at::Tensor& self) {
   at::Tensor result = at::empty_like(self);
   host_view(result).copy_(host_view(self).clamp_min(0));  // driver: launch a kernel
   return result;
 }
 
-// Random numbers come from the generator argument, or from the device's default generator. The
-// CPU's kernels reject both, so every random operator needs a kernel of the device.
+// Implements normal_ with random numbers from the generator argument or the device's default
+// generator. The CPU's kernels reject both, hence every random operator needs a device kernel.
 at::Tensor& normal(at::Tensor& self, double mean, double deviation,
                    std::optional<at::Generator> given) {
   at::Generator generator =

@@ -18,4 +18,4 @@ generate_methods_for_privateuse1_backend(for_storage=True)
 
 
 def load() -> None:
-    """Entry point of group torch.backends, called by `import torch`; the import does the work."""
+    """Does nothing. `import torch` calls this entry point, whose import registers the device."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The module ``torch.acme``: the functions that torch calls in the module of a device.
+"""The module ``torch.acme``, with the functions that torch calls in a device's module.
 
-Each function calls torch, which calls the guard and the hooks in csrc/.
+Most functions call torch, which calls the guard and the hooks in csrc/.
 """
 
 from contextlib import AbstractContextManager
@@ -13,18 +13,18 @@ from torch_acme import _C
 
 
 def is_available() -> bool:
-    """Whether there is a device. torch.accelerator.is_available() calls this function."""
+    """Returns whether there is a device. torch.accelerator.is_available() calls this function."""
     return device_count() > 0
 
 
 def device_count() -> int:
-    """The number of devices. torch.accelerator.device_count() calls this function."""
+    """Returns the number of devices. torch.accelerator.device_count() calls this function."""
     count: int = _C.device_count()
     return count
 
 
 def current_device() -> int:
-    """The index of this thread's current device."""
+    """Returns the index of this thread's current device."""
     return torch.accelerator.current_device_index()
 
 
@@ -34,34 +34,34 @@ def set_device(device: int | torch.device) -> None:
 
 
 def device(device: int | str | torch.device) -> AbstractContextManager[None]:
-    """Makes a device current for a block. torch.load and UntypedStorage.to() call it."""
+    """Makes a device current in a `with` block. torch.load and UntypedStorage.to() call this."""
     index = device if isinstance(device, int) else torch.device(device).index
     context: AbstractContextManager[None] = torch.accelerator.device_index(index)
     return context
 
 
 def is_initialized() -> bool:
-    """Whether the device is initialized; this device needs no initialization."""
+    """Returns whether the device is initialized; this device needs no initialization."""
     return True
 
 
 def _lazy_init() -> None:
-    """Initializes the device. torch calls it before the first tensor is created."""
+    """Initializes the device. torch calls this function before it creates the first tensor."""
 
 
 def _is_in_bad_fork() -> bool:
-    """Whether this is a forked child of a process that used the device; for torch.manual_seed."""
+    """Returns whether a parent that used the device forked this process; for torch.manual_seed."""
     return False
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds the default generator of each device. torch.manual_seed calls it."""
+    """Seeds the default generator of each device. torch.manual_seed calls this function."""
     for index in range(device_count()):
         _generator(index).manual_seed(seed)
 
 
 def get_rng_state(device: int | str | torch.device = "acme") -> Tensor:
-    """The state of a device's default generator. torch.random.fork_rng calls it."""
+    """Returns the state of a device's default generator. torch.random.fork_rng calls this."""
     return _generator(torch.device(device).index).get_state()
 
 
@@ -71,11 +71,11 @@ def set_rng_state(state: Tensor, device: int | str | torch.device = "acme") -> N
 
 
 def _generator(index: int | None) -> torch.Generator:
-    """The default generator of a device."""
+    """Returns the default generator of a device, or of the current one for None."""
     generator: torch.Generator = _C.default_generator(current_device() if index is None else index)
     return generator
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The dtypes of torch.autocast, the default first."""
+    """Returns the dtypes that torch.autocast accepts."""
     return [torch.float16, torch.bfloat16]
