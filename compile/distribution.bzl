@@ -19,7 +19,7 @@ FILES = [
     "torch_openreg_compile/kernel_call.h",
     "torch_openreg_compile/kernel_launch.h",
     "torch_openreg_compile/kernel_module.py",
-    "torch_openreg_compile/lowering.py",
+    "torch_openreg_compile/aten_graph.py",
     "torch_openreg_compile/model_constants.h",
     "torch_openreg_compile/name.py",
     "torch_openreg_compile/options.py",

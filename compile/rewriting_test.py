@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.options import REWRITES, Options
 from torch_openreg_compile.passes.rewriting import Call, Rewrite
 from torch_openreg_compile.pipeline import apply, rewrites

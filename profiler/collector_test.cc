@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "profiler/clock.h"
-#include "profiler/labels.h"
+#include "profiler/activity_label.h"
 #include "runtime/device/openreg_emulation.h"
 
 namespace openreg {

@@ -30,7 +30,7 @@
 
 #include "profiler/clock.h"
 #include "profiler/collector.h"
-#include "profiler/labels.h"
+#include "profiler/activity_label.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/memory_profiling.h"
 

@@ -17,7 +17,7 @@ from torch._guards import CompileContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from torch_openreg_compile.lowering import value_of
+from torch_openreg_compile.aten_graph import value_of
 from torch_openreg_compile.options import Options
 
 _unnamed = itertools.count()

@@ -24,7 +24,7 @@ from torch._inductor.utils import count_tangents
 
 from torch_openreg_compile import dead_code, graph_policy, options
 from torch_openreg_compile.debugging import Report
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.options import Options
 from torch_openreg_compile.passes import aliasing, constants, folding, rewriting, subexpressions
 from torch_openreg_compile.passes.attention import Attention

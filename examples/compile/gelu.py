@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.passes.constants import is_near
 from torch_openreg_compile.passes.rewriting import Call, Rewrite, products
 

@@ -22,7 +22,7 @@ from torch._inductor.pattern_matcher import (
     PatternMatcherPass,
     register_graph_pattern,
 )
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 
 aten = torch.ops.aten
 

@@ -33,7 +33,7 @@
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
 #include "python/csrc/sharing.h"
-#include "python/csrc/storage.h"
+#include "python/csrc/tensor_meta.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"

@@ -7,7 +7,8 @@
 // kCapturing of the process's mode says whether any capture is active, and a word of each stream
 // says whether the stream is part of one, so other calls pay for one load. Submission
 // (submission.h) calls the functions that take a stream. Calls that concern events, or no stream,
-// use this class directly.
+// use this class directly. A call that no capture can record, such as a synchronous copy, refuses
+// by itself, with CheckSafeInCapture() or Submission::QueueUncaptured().
 //
 // One object, never destroyed. Every thread may call it.
 #ifndef RUNTIME_DEVICE_CAPTURE_H_

@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torch_openreg_compile import dead_code
-from torch_openreg_compile.lowering import autocast_at, value_of
+from torch_openreg_compile.aten_graph import autocast_at, value_of
 
 
 @dataclass(frozen=True)

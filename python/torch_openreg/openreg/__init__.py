@@ -107,7 +107,7 @@ from torch_openreg.openreg.random import (
     set_rng_state_all,
 )
 from torch_openreg.openreg.sharing import ipc_collect
-from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
+from torch_openreg.openreg.tensor_meta import get_tensor_meta, set_tensor_meta
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 
 
 class Capture:
