@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, fx
-from torch_openreg_compile.debugging import Report, describe, dot, fusable_groups, operators, title
 from torch_openreg_compile.aten_graph import lower
+from torch_openreg_compile.debugging import Report, describe, dot, fusable_groups, operators, title
 from torch_openreg_compile.options import Options
 
 

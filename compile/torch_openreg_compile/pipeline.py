@@ -23,8 +23,8 @@ from torch._inductor.custom_graph_pass import (
 from torch._inductor.utils import count_tangents
 
 from torch_openreg_compile import dead_code, graph_policy, options
-from torch_openreg_compile.debugging import Report
 from torch_openreg_compile.aten_graph import lower
+from torch_openreg_compile.debugging import Report
 from torch_openreg_compile.options import Options
 from torch_openreg_compile.passes import aliasing, constants, folding, rewriting, subexpressions
 from torch_openreg_compile.passes.attention import Attention

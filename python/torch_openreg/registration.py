@@ -32,7 +32,7 @@ def _register() -> None:
     require_compatible(DEVICE_TYPE)
     from torch_openreg import _C, backends, openreg  # loads the libraries
     from torch_openreg.distributed import registration as collectives
-    from torch_openreg.openreg import dlpack, fakes, out_dtype, storage
+    from torch_openreg.openreg import dlpack, fakes, out_dtype, tensor_meta
 
     rename_privateuse1_backend(DEVICE_TYPE)
     torch._register_device_module(DEVICE_TYPE, openreg)
@@ -41,7 +41,7 @@ def _register() -> None:
     setattr(torch.backends, DEVICE_TYPE, backends)
     generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
-    storage.register()
+    tensor_meta.register()
     fakes.register(DEVICE_TYPE)
     out_dtype.register()
     compiler.register()
