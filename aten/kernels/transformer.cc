@@ -23,7 +23,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kLayerLoops = 8;  // four products, the attention's two, softmax, norms
+constexpr int64_t kLayerLoops = 4;  // four products, the attention's two, softmax, norms
 
 // Returns the cost of a layer, at about eight multiplications per quarter of a nanosecond: each
 // token is multiplied by every weight.
