@@ -23,7 +23,7 @@ void abs_kernel(at::TensorIteratorBase& iter) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::abs", iter.numel()}, device, [&](AliasPool& aliases) {
     at::Tensor out = aliases.alias(iter.tensor(0));
-    const bool is_bool = iter.dtype() == c10::kBool;  // accelerators accept it; the CPU does not
+    const bool is_bool = iter.dtype() == c10::kBool;  // accelerators accept bool; the CPU does not
     return [loop = at::TensorIterator::unary_op(out, aliases.alias(iter.tensor(1))),
             is_bool]() mutable {
       if (is_bool) {

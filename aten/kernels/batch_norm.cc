@@ -71,7 +71,7 @@ Three batch_norm(const at::Tensor& input, const Optional& weight, const Optional
                                dense ? dense_format(input) : input.suggest_memory_format());
   at::Tensor save_mean = empty_on(device, {training ? channels : 0}, statistics);
   at::Tensor save_invstd = empty_on(device, {training ? channels : 0}, statistics);
-  // The kernel reports errors for statistics that lack their counterpart or have several
+  // The kernel reports the error if only one of the two statistics exists, or if one has several
   // dimensions.
   bool fits = defined(running_mean).defined() == defined(running_var).defined();
   for (const Optional* parameter : {&weight, &bias, &running_mean, &running_var}) {

@@ -34,8 +34,8 @@ at::Tensor abs_device(const at::Tensor& input) {
   return out;
 }
 
-// Calls the operator from the kernels above the device's. The call goes through the dispatcher, so
-// that layers in between (tracing, fake tensors, a Python mode) see it.
+// Calls the operator, for the kernels above the device's kernel. The call goes through the
+// dispatcher, so that the layers in between (tracing, fake tensors, a Python mode) see it.
 at::Tensor custom_abs(const at::Tensor& input) {
   static const auto operation = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("openreg::custom_abs", "")
@@ -96,7 +96,7 @@ at::Tensor alias(const at::Tensor& input) { return input.view_as(input); }
 
 }  // namespace
 
-// `(a)`: the result shares the memory of the input.
+// `(a)`: the result shares the input's memory.
 TORCH_LIBRARY(openreg, library) {
   library.def("custom_abs(Tensor input) -> Tensor");
   library.def("custom_autograd_fn_returns_self(Tensor(a) input) -> Tensor(a)",

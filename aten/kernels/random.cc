@@ -69,7 +69,7 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   }
   const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
                                     operands.device(), kCpuGeneratorNumbers);
-  // Launched even without elements, because the kernel checks the dtype.
+  // Launched even if there are no elements, because the kernel checks the dtype.
   const LaunchSite site{.name = handle.schema().name().c_str(),
                         .cost = self.numel() * kCostPerElement,
                         .check = fits ? Check::kNewArguments : Check::kAlways,

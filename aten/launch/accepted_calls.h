@@ -8,8 +8,8 @@
 // kind do not wait.
 //
 // The table is process-wide and has a fixed size. If it is full, a new kind replaces another one,
-// which is then checked again. Any thread may call its functions, which are lock-free. Two threads
-// may check the same kind.
+// which is then checked again at its next call. Any thread may call its functions, which are
+// lock-free. Two threads may check the same kind.
 #ifndef ATEN_LAUNCH_ACCEPTED_CALLS_H_
 #define ATEN_LAUNCH_ACCEPTED_CALLS_H_
 

@@ -80,7 +80,7 @@ class AliasPool::Impl final : public c10::TensorImpl {
 
   void view(const c10::TensorImpl& source) {
     data_type_ = source.dtype();
-    // Loops launch the same shapes repeatedly: then all derived properties are still valid.
+    // Loops launch the same shapes repeatedly. In that case all derived properties are still valid.
     if (same_numbers(sizes(), source.sizes()) && same_numbers(strides(), source.strides())) {
       storage_offset_ = source.storage_offset();
     } else {

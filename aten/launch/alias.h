@@ -6,9 +6,9 @@
 // Device memory is mapped twice: at the device address, which tensors have, and at the kernel
 // address. An alias of a device tensor is a CPU tensor at the kernel address with the same sizes,
 // strides, offset, dtype and conjugate/negative bits, so that any CPU kernel can run on it. All
-// properties are read at launch, when the alias is made, and none when the kernel runs: set_ and
-// resize_ may replace the storage of the device tensor in between. An alias is never an inference
-// tensor, since other launches reuse it, and is only used below autograd.
+// properties are read at launch, when the alias is made, and none is read when the kernel runs,
+// because set_ and resize_ may replace the storage of the device tensor in between. An alias is
+// never an inference tensor, since other launches reuse it, and is only used below autograd.
 //
 // Within one launch, tensors of the same device storage get aliases with the same alias storage,
 // and a tensor that is passed twice gets one alias, so that torch's checks for overlapping memory
@@ -111,7 +111,7 @@ class AliasPool {
     const c10::StorageImpl* original = nullptr;  // the device storage, in this launch
   };
 
-  // Returns the index of the alias storage of `original`, or shown_used_.
+  // Returns the index of the alias storage of `original`, or shown_used_ if there is none.
   size_t find(const c10::StorageImpl& original) const;
   // Returns whether a kernel kept a reference to an alias or changed its storage.
   bool is_kept() const;

@@ -25,10 +25,10 @@
 //   otherwise            on the executor, with a team of torch.get_num_threads().
 // A kernel with several consecutive parallel loops has a team if each loop is large enough. A
 // pointwise kernel, whose result does not depend on the number of threads, is moldable between
-// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and much work is
-// queued. Other kernels have a fixed number of threads, so that results are reproducible. A kernel
-// for which the caller waits anyway (LaunchSite::awaited) runs on the calling thread if the stream
-// is idle and the kernel has no team.
+// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and a lot of work
+// is queued. Other kernels have a fixed number of threads, so that results are reproducible. A
+// kernel for which the caller waits anyway (LaunchSite::awaited) runs on the calling thread if the
+// stream is idle and the kernel has no team.
 //
 // Errors. Shapes are checked before the launch. Errors that only the kernel detects (dtypes, the
 // range of a scalar, overlapping memory) are thrown by launch() as well: it waits for the first
@@ -72,7 +72,7 @@ constexpr int64_t kParallelCost = 128 * 1024;
 constexpr int64_t kTeamCost = 512 * 1024;
 // Up to this number of elements no elementwise kernel of torch opens a parallel region, so the
 // number of threads need not be set. The limit comes from MKL's VML rather than from torch's own
-// loops: after a call of torch.set_num_threads, VML functions parallelize loops of 100 elements or
+// loops: after a call to torch.set_num_threads, VML functions parallelize loops of 100 elements or
 // more.
 constexpr int64_t kSerialIterations = 99;
 
@@ -145,8 +145,8 @@ class Operands {
   // Returns the total number of elements of all device tensors.
   int64_t numel() const { return numel_; }
   // Returns whether a TensorIterator over aliases of the tensors would convert data on the host
-  // while it is built, and so read data that queued kernels have not written yet. It does for
-  // tensors of several dtypes, and for a scalar of a higher kind than the tensors.
+  // while it is being built, and so read data that queued kernels have not written yet. This is the
+  // case for tensors of several dtypes, and for a scalar of a higher kind than the tensors.
   bool mixes() const {
     return mixes_ || number_kind_ > kind(dtype_) ||
            (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
@@ -206,7 +206,7 @@ namespace detail {
 
 // Sets up the thread state for a kernel: the dispatcher uses only CPU kernels below autograd and
 // autocast; one thread or the executor's team (`threads` is 0 for a serial kernel, which needs
-// neither); the launching thread's flush-denormal mode. On other threads than the launching one,
+// neither); the launching thread's flush-denormal mode. On threads other than the launching one,
 // warnings are stored until the next synchronization. CPU operators called by a kernel are hidden
 // from profilers, because the kernel runs within its launch or later.
 class KernelScope {
@@ -243,7 +243,7 @@ void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_
 template <class Closure>
 constexpr bool kIsLeaf = requires { Closure::kLeaf; };
 
-// Runs the Closure in the record and releases the record, also after an exception.
+// Runs the Closure in the record and releases the record, even after an exception.
 template <class Closure>
 orError_t run_closure(void* arguments) noexcept {
   const Launch launch = *static_cast<const Launch*>(arguments);

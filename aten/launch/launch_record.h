@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launch records: the memory of one launch, from the call of an operator until its kernel has
-// finished.
+// Launch records: the memory of one launch, from the operator call until its kernel has finished.
 //
 // A launch record holds a closure (a kernel with all its arguments, by value) and the pool of its
 // aliases. The closure is built in place and not moved, because closures hold TensorIterators,
@@ -46,7 +45,7 @@ struct alignas(64) LaunchRecord {
   // Returns whether the calling thread acquired the record.
   bool is_home() const;
 
-  // Returns the record to its home. The closure must have been destroyed. `at_home`: the value of
+  // Returns the record to its home. The closure must have been destroyed. `at_home` is the value of
   // is_home().
   void release(bool at_home);
 };

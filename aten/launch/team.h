@@ -20,7 +20,7 @@ namespace openreg {
 int team_size();
 
 // Dissolves the calling thread's own team, if any; must be called before a parallel launch. Only
-// one of eight calls dissolves it, so that a program that alternates between both kinds of work
+// one in eight calls dissolves it, so that a program that alternates between both kinds of work
 // does not restart the threads each time.
 void yield_team();
 

@@ -161,8 +161,8 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
   const at::TensorList first = *lists.begin();
   TORCH_CHECK(
       fits(lists),
-      "Expected parameters, gradients and states of a fused optimizer to be lists of one length "
-      "with the same sizes, floating-point dtypes and devices");
+      "Expected parameters, gradients and states of a fused optimizer to be lists with the same "
+      "length, sizes, floating-point dtypes and devices");
   for (const at::TensorList list : optional_lists) {
     TORCH_CHECK(
         list.empty() || same_kinds(first, list),

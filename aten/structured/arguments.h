@@ -46,8 +46,8 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
 // Throws unless both tensors have an integer or bool dtype.
 void check_bits(const at::Tensor& self, const at::Tensor& other);
 
-// Throws unless `self` can be expanded to the sizes of the product of two matrices. Errors of the
-// matrices themselves are left to meta().
+// Throws unless `self` can be expanded to the sizes of the product of two matrices. meta() reports
+// errors in the matrices themselves.
 void check_bias(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2);
 
 // Throws if `self` or `other` has dtype bool.

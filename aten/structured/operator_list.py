@@ -12,7 +12,7 @@ from aten.structured.torch_operators import CppArgument, Torch, cpp_arguments
 
 
 class ListError(Exception):
-    """An entry of operators.yaml is not supported. The message names operator and reason."""
+    """Raised if operators.yaml has an unsupported entry; names the operator and the reason."""
 
 
 class Kind(enum.Enum):
@@ -175,7 +175,8 @@ def _check_entry(entry: Entry, torch: Torch) -> None:
         for name in names:
             if name not in arguments:
                 raise ListError(
-                    f"{entry.name}: `{field}` names {name}, which is no argument of the operator"
+                    f"{entry.name}: `{field}` names {name}, which is not an argument of "
+                    "the operator"
                 )
 
 

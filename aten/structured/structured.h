@@ -83,7 +83,7 @@ auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
   }
 }
 
-// The device tensors that a structured operator writes. Those of the caller are only borrowed
+// The device tensors that a structured operator writes. The caller's tensors are only borrowed
 // during the call, because a second reference to a tensor with a Python object requires the GIL.
 template <size_t kCount, OutputKind kKind>
 class Outputs {

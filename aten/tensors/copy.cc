@@ -37,8 +37,8 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
   synchronize_stream(current_native_stream(device));
 }
 
-// Makes work queued from now on on the stream of `later` wait for work already queued on that of
-// `earlier`.
+// Makes the stream of `later` wait for the work already queued on the stream of `earlier`. Only
+// work queued from now on waits.
 void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   const orStream_t first = current_native_stream(earlier);
   if (C10_UNLIKELY(sanitizes_streams())) {
@@ -127,7 +127,8 @@ bool is_copy_of_itself(const at::Tensor& src, const at::Tensor& dst) {
           dst.strides() == src.strides() && same_elements(dst, src));
 }
 
-// Checks overlap like the CPU's TensorIterator: written memory must not be read in another order.
+// Checks overlap like the CPU's TensorIterator: written memory must not be read in a different
+// order.
 void check_overlap(const at::Tensor& src, const at::Tensor& dst) {
   at::assert_no_internal_overlap(dst);
   if (src.storage().is_alias_of(dst.storage())) {
@@ -195,7 +196,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }
 
 // Copies handle the conjugate and negative bits themselves. Without these registrations, torch
-// would first resolve the bits with a clone(), which is a copy, in infinite recursion.
+// would first resolve the bits with a clone(), which is itself a copy, and so recurse infinitely.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

@@ -15,8 +15,8 @@
 //   to the host          complete when the call returns, except to pinned memory with non_blocking
 //
 // The copy kernel moves the elements. Without one, copies between contiguous tensors of the same
-// dtype are copies of the driver, and all others go through the host (host_copy.h). A vendor starts
-// with that and registers a copy kernel of the device later.
+// dtype are driver copies, and all others go through the host (host_copy.h). A vendor starts with
+// that and registers a copy kernel of the device later.
 //
 // Any thread may call it.
 #ifndef ATEN_TENSORS_COPY_H_

@@ -120,7 +120,7 @@ at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> 
                           std::optional<bool> pin_memory, bool non_blocking,
                           std::optional<at::MemoryFormat> memory_format) {
   TORCH_CHECK(layout.value_or(self.layout()) == self.layout(),
-              "openreg: a nested tensor of layout ", self.layout(),
+              "openreg: a nested tensor with layout ", self.layout(),
               " cannot be converted to layout ", *layout);
   at::Tensor buffer = parts_of(self).front();
   buffer = at::_ops::_to_copy::call(buffer, dtype, std::nullopt, device, pin_memory, non_blocking,
