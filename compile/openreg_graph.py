@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Defines the log of compiled graphs: artifact ``openreg_graph`` of torch's logging.
+"""Defines ``openreg_graph``, an artifact of torch's logging that shows compiled graphs.
 
 ``TORCH_LOGS=openreg_graph``, or ``torch._logging.set_logs(modules={"openreg_graph": True})``, shows
 the Python source of each graph that backend ``openreg`` receives.
 
 torch reads TORCH_LOGS while it is imported, before any backend, and rejects names that are neither
 its own nor importable modules. Therefore this is a top-level module with the name of the artifact.
-torch does not import this module, but treats the setting as that of a module, so the setting is
-already present when the backend imports it.
+torch does not import this module. It stores the setting like that of any module, so the setting is
+already in effect when the backend imports this module.
 """
 
 import logging

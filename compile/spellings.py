@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Equivalent programs for single operators, which a rewrite must recognize.
+"""Equivalent programs that a rewrite must recognize as one operator.
 
 ``SPELLINGS`` maps a rewrite to its programs; ``shapes`` returns the shapes of their arguments.
 """

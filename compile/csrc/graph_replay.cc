@@ -82,7 +82,7 @@ struct Result {
   py::object object;         // kObject: not a tensor; returned by every call
   size_t input = 0;          // kInput, kViewOfInput: the index of the input
   at::Tensor recorded;       // kOwned: the tensor in the graph's memory
-  c10::DispatchKeySet keys;  // kViewOfInput: these and the following members
+  c10::DispatchKeySet keys;  // kViewOfInput: this member and those below
   caffe2::TypeMeta dtype;
   Numbers sizes;
   Numbers strides;
@@ -252,7 +252,7 @@ class Recording {
     }
     for (auto& [impl, owned] : found) {
       TORCH_CHECK(owned.storage.use_count() == owned.uses,
-                  "the memory of a result is referenced elsewhere, for example by a constant");
+                  "a result's memory is referenced elsewhere, for example by a constant");
       owned_.push_back(std::move(owned));
     }
   }

@@ -2,7 +2,7 @@
 """Implements ``torch.compile(backend="openreg")``: checks a captured graph and compiles it.
 
 torch finds this backend, and ``openreg_debug``, which also reports on graphs, through the entry
-points of group ``torch_dynamo_backends``.
+points in group ``torch_dynamo_backends``.
 """
 
 import functools
@@ -48,10 +48,11 @@ def openreg(
 
     Returns:
         A callable that runs the graph. Without options it is the graph's forward, which uses the
-        caller's autograd, autocast and streams; with options, they determine what runs.
+        caller's autograd, autocast and streams; with options, the options determine what runs.
 
     Raises:
-        GraphError: if the graph or an input is rejected; torch wraps it in a BackendCompilerFailed.
+        GraphError: if the graph or an input is rejected; torch wraps this error in a
+            BackendCompilerFailed.
         ValueError: for an unknown mode or option.
     """
     if mode not in _MODES:

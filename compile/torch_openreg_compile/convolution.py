@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolution operators for compiled graphs, whose results have a known memory format.
+"""Convolution operators for compiled graphs, with results in a known memory format.
 
 The memory format of a convolution's result depends on the formats of its operands. In addition, for
 devices other than the CPU the compiler separates the bias from the convolution and does not select
@@ -45,7 +45,7 @@ def _convolution_backward(
 
 
 def _define(operator: torch._ops.OpOverload, function: Any) -> torch._ops.OpOverload:
-    """Define an operator with the name and schema of another; operands may have any format."""
+    """Define an operator with the name and schema of ``operator``; operands may have any format."""
     name = operator._schema.name.removeprefix("aten::")
     schema = str(operator._schema).removeprefix("aten::")
     _LIBRARY.define(schema, tags=(torch.Tag.flexible_layout,))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The last graph transformations before kernels are generated for the device.
 
-In some places torch's compiler decides by device name, and makes the decision that generated C++
-needs only for the CPU. This module makes those decisions on the graph. docs/compile.md lists them.
+In some places torch's compiler decides by device name, and only for the CPU does it decide as
+generated C++ requires. This module makes those decisions on the graph. docs/compile.md lists them.
 """
 
 from importlib.resources import files
@@ -19,7 +19,8 @@ from torch_openreg_compile.name import DEVICE_TYPE
 
 aten = torch.ops.aten
 
-# Operators whose results are cheaper to buffer than to recompute for each use: torch's CPU list.
+# Operators whose results are cheaper to buffer than to recompute for each use. The list is the one
+# that torch uses for the CPU.
 _HEAVY = frozenset(
     packet.default
     for packet in (aten.exp, aten.log, aten.log10, aten.log1p, aten.log2, aten.sigmoid, aten.tanh)

@@ -68,7 +68,7 @@ def _benchmark(
 
 
 def _register_candidates() -> None:
-    """Register one candidate per matrix product, so that ``max_autotune`` has no choice.
+    """Register one candidate per matrix product, so that ``max_autotune`` has nothing to choose.
 
     torch has two candidates for a product with a broadcast bias. On this device both are the same
     kernel. Besides, torch would benchmark them on CUDA, as it does for all devices that it does not
@@ -97,7 +97,7 @@ def _leave_out_of_combinations() -> None:
 
 
 def _refuse_to_generate(scheduler: Any) -> NoReturn:  # noqa: ARG001 - as torch calls it
-    """Raise the error of a driver that cannot run generated kernels."""
+    """Raise the error for a driver that cannot run generated kernels."""
     torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
     raise AssertionError("unreachable")
 

@@ -64,7 +64,7 @@ def openreg_kernel(
     parallel: bool,
     pointwise: bool,
 ) -> CodeCacheFuture | Callable[..., None]:
-    """Compile a kernel, in another process if the compiler has several.
+    """Compile a kernel, in another process if the compiler uses several.
 
     Args:
         compiler: submits work to processes.

@@ -45,7 +45,7 @@ def _passes(value: object) -> tuple[str, ...]:
     names = (*REWRITES, *SIMPLIFICATIONS)
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise TypeError(
-            f"openreg: options['passes'] is {value!r}: pass a list of names of {', '.join(names)}"
+            f"openreg: options['passes'] is {value!r}: pass a list of names from {', '.join(names)}"
         )
     for name in value:
         if name not in names:

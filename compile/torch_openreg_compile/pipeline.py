@@ -121,7 +121,7 @@ def _operators(
 
 
 def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
-    """Run a graph of torch._dynamo through the passes and compile it.
+    """Run a graph from torch._dynamo through the passes and compile it.
 
     Args:
         gm: a valid graph; it is changed in place.

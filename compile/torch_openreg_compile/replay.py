@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Replays captured graphs in place of calls of compiled functions.
+"""Replays captured graphs instead of calling compiled functions.
 
 The first call for each tuple of integers (the dynamic sizes) runs the function directly. The second
 call captures it; later calls copy their inputs and replay. Parameters and other inputs that torch
@@ -76,7 +76,8 @@ class _Sizes:
 
 
 class Replay:
-    """Wraps a function of tensors on one device and integers, and replays its captures.
+    """Wraps a function whose inputs are integers and tensors on one device; captures and replays
+    it.
 
     Args:
         function: takes a list of inputs, which it may clear, and returns a list or a tuple. Its
@@ -85,7 +86,7 @@ class Replay:
         static: indices of inputs whose addresses usually do not change.
         written: indices of inputs that the function writes to.
 
-    A call takes a list of inputs and clears it. Any thread may call.
+    Calling the object takes a list of inputs and clears it. Any thread may call the object.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Replay:
         self._skips_dynamic = config.triton.cudagraph_skip_dynamic_graphs
 
     def __call__(self, inputs: list[Any]) -> Any:
-        """Call the function, by a replay if a recording fits."""
+        """Replay the function if a recording fits; otherwise run or capture it."""
         if self._integers is None:
             self._integers = tuple(
                 i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)
@@ -149,8 +150,8 @@ class Replay:
         if len(sizes.recordings) >= MOST_ALIKE or count >= MOST:
             self._refuse(
                 f"{count} captures of one function, {len(sizes.recordings)} of them for these "
-                "sizes: too many of its results are referenced at a time, its parameters move, or "
-                "its sizes change with each call"
+                "sizes: too many of its results are referenced at the same time, its parameters "
+                "move, or its sizes change with each call"
             )
             return None
         try:

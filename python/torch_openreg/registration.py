@@ -21,7 +21,7 @@ from torch_openreg.name import DEVICE_TYPE
 
 
 def _register() -> None:
-    """Register the device with torch: libraries, name, module, methods, compiler, in this order.
+    """Register the device with torch, in this order: libraries, name, module, methods, compiler.
 
     If the libraries cannot be loaded, torch stays unchanged. The name must precede the module,
     which torch stores under that name, and both must precede the first factory call.

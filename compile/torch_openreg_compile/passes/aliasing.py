@@ -19,7 +19,7 @@ def storages(value: Any) -> set[int]:
 
 
 def of_results(graph: fx.Graph) -> set[int]:
-    """Return the storages of the results of a graph."""
+    """Return the storages of a graph's results."""
     (output,) = graph.find_nodes(op="output")
     return storages([node.meta.get("val") for node in output.all_input_nodes])
 

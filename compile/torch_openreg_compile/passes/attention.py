@@ -2,8 +2,8 @@
 """Rewrites ``softmax(q @ k.T * scale) @ v`` to ``scaled_dot_product_attention``.
 
 The tensors must have dimensions (batch, heads, tokens, width), for which there is a fused kernel.
-Attention with a mask is not rewritten: for a fully masked row the program computes NaN and the
-kernel zero.
+Attention with a mask is not rewritten: for a fully masked row the program computes NaN, but the
+kernel computes zero.
 """
 
 from collections.abc import Iterable, Iterator
@@ -64,7 +64,7 @@ def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> b
 
 
 class Attention(Rewrite):
-    """Rewrites attention in four dimensions, without mask and without active dropout."""
+    """Rewrites attention over 4-dim tensors, without a mask and without active dropout."""
 
     name = "attention"
 

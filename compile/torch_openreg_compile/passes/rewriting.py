@@ -90,8 +90,9 @@ def _has_an_effect(node: fx.Node) -> bool:
 def _number_regions(graph: fx.Graph) -> None:
     """Number the regions of a graph across which nothing may be moved.
 
-    The matcher rejects matches that span two regions. It handles operators that write; a graph of
-    torch._dynamo also contains nodes with unknown effects, and switches of gradients.
+    The matcher rejects matches that span two regions. On its own it starts a region only at
+    operators that write, but a graph from torch._dynamo also contains nodes with unknown effects
+    and nodes that switch gradients.
     """
     region = 0
     for node in graph.nodes:

@@ -56,7 +56,7 @@ def get_launch_blocking() -> bool:
 
 
 def set_launch_sites(on: bool) -> None:
-    """Set whether launches record their Python stack, which is added to the error of their kernel.
+    """Set whether launches record their Python stack, which is added to the kernel's error.
 
     Recording costs about a microsecond per launch and never waits for the device.
     ``OPENREG_LAUNCH_SITES=1`` enables it from the start of the process.

@@ -203,7 +203,8 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Return whether kernels of ``device`` can access the peer's memory: True for another device.
+    """Return whether kernels of ``device`` can access the peer's memory: True if the devices
+    differ.
 
     Raises:
         ValueError: for a device of another type.

@@ -66,14 +66,14 @@ class OpenRegGraph(_C._Graph):
             pool: the pool to allocate from (``graph_pool_handle()``, or ``pool()`` of another
                 graph); a new one for None. Graphs that share a pool must be replayed in the order
                 of their captures, and a replay overwrites the results of the other graphs.
-            capture_error_mode: which threads may not wait, or allocate without torch, during the
+            capture_error_mode: which threads must not wait, or allocate without torch, during the
                 capture: ``"global"``, ``"thread_local"`` or ``"relaxed"``.
             check_input_liveness: track the external tensors that captured operators use; ``replay``
                 raises an error if one of them was freed. Capturing takes longer.
 
         Raises:
             RuntimeError: if the graph already holds a capture, or the stream is being captured.
-            ValueError: for another mode.
+            ValueError: for any other mode.
         """
         super().capture_begin(pool, capture_error_mode)
         self._inputs = GraphInputs() if check_input_liveness else None
@@ -359,8 +359,8 @@ def make_graphed_callables(
         pool: see ``OpenRegGraph.capture_begin``.
 
     Raises:
-        RuntimeError: in an autocast region with cache; for modules with hooks, or with buffers that
-            require grad.
+        RuntimeError: in an autocast region with a cache; for modules with hooks, or with buffers
+            that require grad.
         TypeError: if ``sample_args`` contains anything but tensors.
     """
     if torch.is_autocast_enabled(DEVICE_TYPE) and torch.is_autocast_cache_enabled():

@@ -111,7 +111,7 @@ def list_gpu_processes(device: DeviceLike = None) -> str:
     if not _C.is_initialized():
         return f"{name}\nno processes are running"
     used = device_memory_used(index) / 2**20
-    return f"{name}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB memory of the device"
+    return f"{name}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB of device memory"
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
@@ -186,7 +186,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
         ValueError: if ``fraction`` is not from 0 to 1.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
-        raise TypeError(f"fraction must be a number, but is a {type(fraction).__name__}")
+        raise TypeError(f"fraction must be a number, but got {type(fraction).__name__}")
     _C.set_memory_fraction(resolve(device), fraction)
 
 
@@ -203,8 +203,8 @@ def caching_allocator_alloc(
     Args:
         size: the size in bytes.
         device: the device; the current one for None.
-        stream: the stream that will use the memory, or its handle; the current stream of the device
-            for None.
+        stream: the stream that will use the memory, or its handle; the device's current stream for
+            None.
 
     Returns:
         The address; 0 for a size of 0. Free it with ``caching_allocator_delete``.

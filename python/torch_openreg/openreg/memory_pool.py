@@ -94,7 +94,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     if device is not None and resolve(device) != pool.device:
         raise ValueError(
             f"memory pool {pool.id} belongs to device {pool.device}, so it cannot serve device "
-            f"{resolve(device)}: make a pool of that device, MemPool(device={resolve(device)})"
+            f"{resolve(device)}: make a pool for that device, MemPool(device={resolve(device)})"
         )
     _C.begin_allocate_current_thread_to_pool(pool.device, pool.id)
     try:

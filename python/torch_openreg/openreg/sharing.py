@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Shares tensors and events of the device between processes; see docs/sharing.md.
 
-``torch.multiprocessing`` sends a storage as a handle of its memory, which the other process imports
+``torch.multiprocessing`` sends a storage as a handle to its memory, which the other process imports
 without a copy. torch's own reducers reduce tensors, parameters and modules to storages, so one
 reducer for storages serves them all.
 """
@@ -21,7 +21,7 @@ class InterprocessEvent(torch.Event):
     """An event that other processes may query and wait for; ``Event(interprocess=True)``.
 
     The process that created the event may record it any number of times; in a process that opened
-    its handle ``record`` raises a RuntimeError. It does not support timing.
+    its handle, ``record`` raises a RuntimeError. It does not support timing.
     """
 
     @classmethod
@@ -134,7 +134,7 @@ def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
 
 
 def register() -> None:
-    """Register the reducers of the device. Called once, when the package is imported."""
+    """Register the device's reducers. Called once, when the package is imported."""
     reduction.register(torch.UntypedStorage, _reduce_storage)
     reduction.register(torch.Tensor, _reduce_tensor)
     reduction.register(torch.nn.Parameter, _reduce_tensor)

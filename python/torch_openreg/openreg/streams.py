@@ -169,7 +169,9 @@ class ExternalStream(Stream):
 
 def _external_stream_id(stream_ptr: int, device: int) -> int:
     if not 0 <= stream_ptr < 2**64:
-        raise RuntimeError(f"{stream_ptr} is not a stream handle, which has 64 bits")
+        raise RuntimeError(
+            f"{stream_ptr} is not a stream handle: it must be an unsigned 64-bit integer"
+        )
     return _C.external_stream_id(stream_ptr, device)
 
 

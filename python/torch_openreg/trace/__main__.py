@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Validates, summarizes and converts traces of torch.profiler: python -m torch_openreg.trace."""
+"""Validates, summarizes and converts traces from torch.profiler: python -m torch_openreg.trace."""
 
 import argparse
 import gzip
@@ -32,7 +32,7 @@ def _check(trace: Trace) -> int:
 
 def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
     if not trace.work:
-        print(f"{flags.file}: the trace contains no work of the device", file=sys.stderr)
+        print(f"{flags.file}: the trace contains no device work", file=sys.stderr)
         return 1
     print("\n".join(summary.summarize(trace).lines(flags.top)))
     if trace.dropped:
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that ``arguments`` specify, those of the process for None.
+    """Run the command that ``arguments`` specify; None means the arguments of the process.
 
     Returns:
         0, or 1 if the trace is faulty or cannot be read. Wrong flags raise SystemExit(2).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads the device's events from a trace of torch.profiler.
+"""Reads the device's events from a torch.profiler trace.
 
 torch.profiler exports Chrome's Trace Event Format: times are in microseconds, and complete events
 have phase "X".
@@ -88,7 +88,7 @@ def read(path: Path) -> Trace:
     content = path.read_bytes()
     document = json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise ValueError(f"{path} has no 'traceEvents': it is not a trace of torch.profiler")
+        raise ValueError(f"{path} has no 'traceEvents': it is not a torch.profiler trace")
     trace = Trace(document)
     try:
         _sort(document["traceEvents"], trace)
