@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cases of the benchmark of collectives: operations by size, and a training step.
+"""The cases of the collective benchmark: operations by size, and a training step.
 
 A step runs on tensors of one device, which determines the backend: occl for the device, Gloo for
 the CPU. A step ends when its result is available.

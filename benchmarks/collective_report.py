@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports the benchmark of collectives as a table, as JSON and as an image."""
+"""Reports the collective benchmark as a table, as JSON and as an image."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares torch.compile on the device with torch.compile on the CPU.
 
-There are three tables: the time of a call (eager and compiled on both devices, and with mode
-"reduce-overhead" on the device); backend "openreg", which checks a graph and runs it, compared with
-eager mode; the time of the first call when torch's caches on disk are full. The variants alternate,
-and a ratio is the median over the rounds. Most of the run time is compilation.
+There are three tables. The first has the time of a call: eager and compiled on both devices, and
+with mode "reduce-overhead" on the device. The second compares backend "openreg", which checks a
+graph and runs it, with eager mode. The third has the time of the first call when torch's caches on
+disk are full. The variants alternate, and a ratio is the median over the rounds. Most of the run
+time is compilation.
 """
 
 import argparse
@@ -97,7 +98,7 @@ def find(text: str) -> Chosen:
 
 
 def measured(chosen: Chosen, bench: Bench) -> list[Table]:
-    """Measures all tables; shows a progress bar on a terminal."""
+    """Measures all tables; shows a progress bar if the output is a terminal."""
     rows: dict[str, list[Row]] = {section.name: [] for section, _ in chosen}
     for section, case in tqdm(chosen, unit="case", disable=None, leave=False):
         try:

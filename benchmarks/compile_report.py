@@ -26,7 +26,8 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, printed with two decimals, is within the bound."""
+        """Whether the ratio, rounded to two decimals as printed, is within the bound; None without
+        one."""
         return within(self.median, self.bound)
 
 
@@ -57,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, whose rows have the same variants.
+    """A table whose rows all have the same variants.
 
     Attributes:
         title: what was measured.
@@ -82,7 +83,7 @@ class Table:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios of `mean_of`; None if there are none."""
+        """Geometric mean of the ratios of `mean_of`; None if no case has one."""
         ratios = [r.median for row in self.good for r in row.ratios if r.way == self.mean_of]
         return statistics.geometric_mean(ratios) if ratios else None
 
@@ -160,7 +161,7 @@ def chart(tables: Sequence[Table], path: Path) -> None:
 def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
-    pitch = len(ways) + 1  # distance of the cases, with a gap below each
+    pitch = len(ways) + 1  # distance between cases, with a gap below each
     # If the machine's speed changes, the ratio over the rounds differs from the ratio of the
     # medians and is more accurate, so it replaces the latter.
     relative = [

@@ -31,7 +31,7 @@ QUICK = Effort(window=0.002, rounds=3)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of the ratios that the project promises.
+    """The bounds that the project promises for the ratios.
 
     Attributes:
         case: bound of each case without its own bound.
@@ -101,7 +101,7 @@ def machine() -> dict[str, str | int | None]:
 
 
 def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, whole: bool) -> Run:
-    """Measures one table; shows a progress bar on a terminal."""
+    """Measures one table; shows a progress bar if the output is a terminal."""
     results: dict[str, Result] = {}
     used = 0
     effort = QUICK if flags.quick else FULL

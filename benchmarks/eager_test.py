@@ -99,7 +99,7 @@ def test_table_shows_met_bounds() -> None:
     assert lines[3].endswith("<= 1.20  met")
     assert lines[4].endswith("<= 1.20  missed")
     assert lines[-1] == (
-        "geometric mean of the ratios 2.000  <= 1.50  missed; bounds of cases met: 1 of 2"
+        "geometric mean of the ratios 2.000  <= 1.50  missed; cases within their bounds: 1 of 2"
     )
 
 

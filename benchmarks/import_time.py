@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table(rows))
     total = statistics.median(times["all"] for times in measured)
     verdict = "met" if total <= BOUND else "missed"
-    print(f"at most {BOUND:g} ms of {len(measured)} processes' median: {verdict}")
+    print(f"median of {len(measured)} processes at most {BOUND:g} ms: {verdict}")
     if flags.json:
         flags.json.write_text(json.dumps(document(rows, len(measured), here), indent=1) + "\n")
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs another process that imports memory of the device, for the soak.
+"""Runs another process that imports device memory, for the soak.
 
 One process serves many rounds, because it takes seconds to start. After its rounds it exits, or it
 is killed while it uses imported memory and has queued work of its own. The next process starts

@@ -92,12 +92,12 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, printed with two decimals, is within the bound."""
+        """Whether the ratio, rounded to two decimals as printed, is within the bound."""
         return False if self.error and self.bound is not None else within(self.ratio, self.bound)
 
 
 def within(ratio: float, bound: float | None) -> bool | None:
-    """Returns whether a ratio, printed with two decimals, is within a bound; None without one."""
+    """Returns whether a ratio, rounded to two decimals, is within a bound; None without a bound."""
     return None if bound is None else round(ratio, 2) <= bound
 
 
@@ -251,7 +251,7 @@ def alternate(
         timeout: time limit for one window in seconds.
 
     Returns:
-        Seconds per call for each side, round by round; and the number of threads.
+        The seconds per call, by side and round, and the number of threads that the first side used.
     """
     first = [worker.ask(Window(case, d, 0, effort.window), timeout) for worker, d in sides]
     apart = any(worker is not sides[0][0] for worker, _ in sides)
@@ -268,7 +268,7 @@ def alternate(
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Returns lower quartile, median and upper quartile."""
+    """Returns the lower quartile, the median and the upper quartile."""
     if len(values) < 2:
         return values[0], values[0], values[0]
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")

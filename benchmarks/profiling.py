@@ -23,7 +23,7 @@ from benchmarks.measurement import quartiles
 from tools.flags.flags import Flags, output, whole_number
 
 CALLS = 2000  # number of calls in a session
-DEVICE_BOUND = 1.5  # bound of device activity only, relative to no profiler
+DEVICE_BOUND = 1.5  # bound for device activity only, relative to no profiler
 _CPU, _DEVICE = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
 
 #: The recorded activities of each variant.

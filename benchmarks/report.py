@@ -35,7 +35,7 @@ class Run:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios of all cases that ran; None if there are none."""
+        """Geometric mean of the ratios of all cases that ran; None if no case ran."""
         logs = [math.log(r.ratio) for r in self.results if not r.error]
         return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -75,7 +75,7 @@ def table(run: Run) -> str:
         if run.mean_bound is not None:
             judged = verdict(within(run.geometric_mean, run.mean_bound))
             mean += f"  <= {run.mean_bound:.2f}  {judged}"
-        lines.append(f"{mean}; bounds of cases met: {met} of {len(bounded)}")
+        lines.append(f"{mean}; cases within their bounds: {met} of {len(bounded)}")
     return "\n".join(lines)
 
 
