@@ -22,8 +22,8 @@ def test_case_computes_the_same_on_both_devices(case: Case) -> None:
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     if case.deterministic:
-        # The order of additions may differ in sums of millions of float32 values. In a region of
-        # autocast the CPU has other lists.
+        # Sums of millions of float32 values may be added in a different order. Under autocast, the
+        # CPU also runs a different set of operators in lower precision.
         rtol, atol = case.tolerance / 10, case.tolerance
         torch.testing.assert_close(actual.cpu(), expected, rtol=rtol, atol=atol)
 

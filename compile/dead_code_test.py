@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dead code is removed, but nothing that has an observable effect."""
+"""Dead code is removed, but nothing that has an observable effect is."""
 
 import operator
 from collections.abc import Callable

@@ -28,7 +28,7 @@ class Capture:
 
     @property
     def called(self) -> list[str]:
-        """The graph's calls: names of operators, or of functions that were not lowered."""
+        """The graph's calls: the names of operators and of functions that were not lowered."""
         nodes = [node for node in self.gm.graph.nodes if node.op.startswith("call_")]
         return [
             node.target._schema.name.removeprefix("aten::")

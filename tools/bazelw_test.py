@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests bazelw and tools/bazel: what they install, what they run, and their error messages.
 
-A folder stands for a machine. bazelw is copied into it, and each /usr/ in its text is prefixed with
+A folder represents a machine. bazelw is copied into it, and each /usr/ in its text is prefixed with
 that folder. All programs there are links to the real ones, or scripts that record their calls.
 """
 
@@ -30,7 +30,7 @@ esac
 
 
 class Machine:
-    """A folder with programs and a workspace, which stands for a machine."""
+    """A folder with programs and a workspace, which represents a machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,7 +49,7 @@ class Machine:
         self.write_bazelw(root=True)
 
     def write_bazelw(self, root: bool) -> None:
-        """Writes bazelw; ``root`` says whether bazelw believes that root runs it."""
+        """Writes bazelw; if ``root`` is true, bazelw believes that root runs it."""
         text = SOURCE.read_text().replace("/usr/", f"{self.root}/usr/")
         assert text.count("EUID") == 1
         script = self.workspace / "bazelw"
@@ -82,7 +82,8 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Adds an apt-get that installs everything that may be missing, or that always fails."""
+        """Adds an apt-get that installs everything that may be missing, or that always fails unless
+        ``works``."""
         store = self.root / "store"
         for name in ("bazel", "g++"):
             self.program(name, folder=store)
@@ -242,7 +243,7 @@ def test_no_python_3_11(machine: Machine) -> None:
     shutil.rmtree(machine.environment)
     machine.program("python3.11", "exit 1")  # as if venv is missing
     said = machine.run("version", status=1)
-    assert "Debian's packages: python3.11 python3.11-venv python3.11-dev." in said
+    assert "missing Debian packages: python3.11 python3.11-venv python3.11-dev." in said
 
 
 def test_clones_share_an_environment(machine: Machine) -> None:

@@ -25,7 +25,7 @@ copy_files = rule(
     attrs = {
         "srcs": attr.label_keyed_string_dict(
             allow_files = True,
-            doc = "Maps targets of one file each to the path of the copy in this package.",
+            doc = "Maps targets, each of which has one file, to the path of the copy in this package.",
             mandatory = True,
         ),
     },

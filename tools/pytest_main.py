@@ -10,7 +10,7 @@ import pytest
 
 
 class Shard:
-    """A pytest plugin that selects every total-th test, starting with number `index` (from 0)."""
+    """A pytest plugin that selects every `total`-th test, starting with test `index` (from 0)."""
 
     def __init__(self, index: int, total: int) -> None:
         self.index = index

@@ -23,7 +23,7 @@ def torch_operators() -> Torch:
 
 
 def family(operator: str, **fields: str) -> str:
-    """Return a list of one operator as YAML."""
+    """Return a list with one operator, as YAML."""
     lines = [f"  {name}: {value}" for name, value in fields.items()]
     return "\n".join(["- reason: a test", *lines, f"  operators: [{operator}]"])
 

@@ -2,7 +2,7 @@
 """Compiles a model for device openreg ahead of time, for a program without Python.
 
 Writes the package with its weights, and a file with an input and the output that the CPU computes,
-by which the program checks itself.
+with which the program checks its result.
 """
 
 import argparse

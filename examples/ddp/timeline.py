@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads the work of all devices in training steps from traces of torch.profiler, and draws it."""
+"""Reads the work of all devices in training steps from torch.profiler traces, and draws it."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -83,7 +83,7 @@ def spans(trace: Trace, rank: int) -> list[Span]:
         )
 
     steps, phases = ranges(["step"]), ranges(PHASES)
-    # A kernel runs later than it is queued, hence the time of the call determines its phase.
+    # A kernel runs later than it is queued, so the time of the call determines its phase.
     queued = {
         int(row["args"]["correlation"]): float(row["ts"]) for row in rows if row.get("cat") == CALL
     }
@@ -146,7 +146,7 @@ def bandwidth(all_spans: Sequence[Span]) -> float | None:
 
 
 def reductions_of(all_spans: Iterable[Span]) -> list[Span]:
-    """Returns the spans that are reductions of gradients."""
+    """Returns the spans that are gradient reductions."""
     return [span for span in all_spans if span.name == REDUCTION and span.phase == "backward"]
 
 

@@ -54,7 +54,8 @@ class DigitClassifier(nn.Module):
             nn.BatchNorm2d(width),
             nn.GELU(),
         )
-        # An embedding of the 16 positions of the 4 by 4 map, which attention does not distinguish.
+        # An embedding of the 16 positions in the 4 by 4 map, because attention does not distinguish
+        # them.
         self.position = nn.Parameter(torch.randn(16, width) * 0.02)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, heads)

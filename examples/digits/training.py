@@ -82,7 +82,7 @@ class Record:
         device: device of the run.
         mode: how the network was trained or tested.
         losses: training loss of each step.
-        epoch_seconds: time of each epoch, including the queued work of the device.
+        epoch_seconds: time of each epoch, including queued device work.
         predictions: predicted digit for each test image, int64 (n,).
         accuracy: share of test images that are classified correctly.
         peak_bytes: peak of device memory in use; None on the CPU, which has no statistics.
@@ -210,7 +210,7 @@ def train(
         digits: the images.
         device: device to train on.
         epochs: passes over the training images.
-        seed: seed of weights and batches.
+        seed: seed for weights and batches.
         mode: PLAIN; AMP for mixed precision (autocast to float16, scaled gradients); COMPILED for
             compiled forward, backward and optimizer; or INT8 to test with int8 linear layers.
         progress: function called after each epoch with its number of steps and its mean loss.

@@ -10,7 +10,7 @@ from examples.digits.training import Mode, Record
 ACCURACY = 0.97
 COMPARED_STEPS = 100
 # Maximum difference of the losses of the first COMPARED_STEPS steps: between two devices, and
-# between compiled and eager mode. In mixed precision, losses differ, hence there is no bound.
+# between compiled and eager mode. In mixed precision, losses differ, so there is no bound.
 LOSS_DIFFERENCE = {Mode.PLAIN: 1e-3, Mode.COMPILED: 1e-4}
 # Maximum loss of accuracy with mixed precision (on average) and with int8 linear layers.
 ACCURACY_LOSS = 0.01

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device ``npy``: a pure Python backend of PyTorch, whose tensors are NumPy arrays.
+"""Device ``npy``: a pure Python backend for PyTorch, whose tensors are NumPy arrays.
 
 Importing the module registers the device. torch supports one out-of-tree device, so no other
 backend may be loaded in the process: set TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md lists what such
@@ -62,8 +62,8 @@ class Module:
         """Does nothing: random numbers come from the CPU's generator, which torch seeds itself."""
 
 
-# This must be the first registration, because it fails if another backend is registered, whose
-# kernels must then not be changed.
+# This must be the first registration: it fails if another backend is registered, and the kernels of
+# that backend must then stay unchanged.
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
 
 
@@ -154,7 +154,7 @@ def flip(host: Tensor, conjugate: bool, negative: bool) -> Tensor:
 
 
 def write_out(array: Array, tensor: Tensor) -> None:
-    """Writes the values of an output to a tensor, and its size if it changed."""
+    """Copies an output's values into a tensor, and resizes the tensor if the shapes differ."""
     if tensor.shape == array.shape:
         np.copyto(unwrap(tensor), array)
     else:
@@ -193,7 +193,7 @@ VIEWS = (
 
 
 def overload(name: str) -> torch._ops.OpOverload:
-    """Returns the overload of torch that a registration names."""
+    """Returns the ATen overload with this name."""
     packet, _, variant = name.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), variant or "default")
     return found
@@ -272,7 +272,7 @@ def convolution(*args: Any) -> Any:
 def convolution_backward(
     gradient: Tensor, x: Tensor, weight: Tensor, *args: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of a convolution, whose bias has one element per output channel."""
+    """Returns the gradients of a convolution with a bias of one element per output channel."""
     operator = torch.ops.aten.convolution_backward.default
     results: tuple[Tensor, Tensor, Tensor] = run_on_host(
         operator, gradient, x, weight, [gradient.shape[1]], *args

@@ -42,7 +42,8 @@ def slug(heading: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """Returns the anchors of a page. As on GitHub, those of repeated headings get a number."""
+    """Returns the anchors of a page. As on GitHub, the anchors of repeated headings get a
+    number."""
     found: dict[str, int] = {}
     result = set()
     for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
@@ -79,7 +80,7 @@ def code_lines(lines: Sequence[str]) -> list[bool]:
 
 
 def prose(text: str) -> str:
-    """Returns a page with empty lines in place of code blocks, hence with the same line numbers."""
+    """Returns a page with an empty line in place of each code line, so line numbers are kept."""
     lines = text.split("\n")
     return "\n".join(
         "" if code else line for line, code in zip(lines, code_lines(lines), strict=True)
@@ -159,8 +160,7 @@ def _tails(name: str) -> Iterator[str]:
 def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
     """Finds labels in backticks and in commands that no BUILD file defines.
 
-    The names of targets are searched in the text of BUILD files, because a list there may contain
-    them.
+    Target names are searched in the text of BUILD files, because a list there may contain them.
     """
     builds = {
         str(PurePosixPath(name).parent): (root / name).read_text()

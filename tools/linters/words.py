@@ -2,7 +2,7 @@
 """Checks spelling and wording of comments, docs and messages.
 
 codespell finds misspelled words with its own dictionary and words.txt. It does not support phrases,
-hence this module itself searches for the phrases of phrases.txt.
+so this module itself searches for the phrases in phrases.txt.
 """
 
 import bisect
@@ -22,7 +22,7 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
     """Runs codespell and returns its findings, one per line.
 
     Args:
-        root: top of the source tree; its pyproject.toml has the settings of codespell.
+        root: top of the source tree; its pyproject.toml has codespell's settings.
         files: files to check, relative to root.
         dictionary: dictionary to use in addition to codespell's own, relative to root.
     """

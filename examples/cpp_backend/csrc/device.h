@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Declarations shared by the files of this backend. The device uses host memory and runs everything
-// synchronously. A real device calls its driver where a comment says "driver". Threads: any.
+// synchronously. A real device calls its driver where a comment says "driver". Any thread may use
+// these declarations.
 #ifndef EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 #define EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The operators that every device needs, two kernels of the device (relu, normal_), and the
-// fallback to the CPU for all others. Stateless. Threads: any.
+// fallback to the CPU for all others. They are stateless. Any thread may call them.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -126,7 +126,7 @@ at::Tensor relu(const at::Tensor& self) {
 }
 
 // Implements normal_ with random numbers from the generator argument or the device's default
-// generator. The CPU's kernels reject both, hence every random operator needs a device kernel.
+// generator. CPU kernels reject both, so every random operator needs a device kernel.
 at::Tensor& normal(at::Tensor& self, double mean, double deviation,
                    std::optional<at::Generator> given) {
   at::Generator generator =
