@@ -269,7 +269,9 @@ def test_no_package_index(machine: Machine) -> None:
     machine.state.unlink()
     (machine.root / "no-index").touch()
     said = machine.run("version", status=1)
-    assert "pip could not install requirements.lock: check that pip can reach a package index" in said
+    assert (
+        "pip could not install requirements.lock: check that pip can reach a package index" in said
+    )
     assert machine.calls("bazel") == []
     assert not machine.state.exists()
     (machine.root / "no-index").unlink()

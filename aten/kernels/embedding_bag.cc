@@ -227,8 +227,8 @@ at::Tensor embedding_bag_per_sample_weights_backward(
   TORCH_CHECK(grad.dim() == 2 && weight.dim() == 2 && weight.size(1) == grad.size(1) &&
                   indices.dim() == 1 && offset2bag.numel() == indices.numel(),
               "embedding_bag_backward: the shapes of grad ", grad.sizes(), ", weight ",
-              weight.sizes(), ", indices ", indices.sizes(), " and offset2bag ",
-              offset2bag.sizes(), " do not match");
+              weight.sizes(), ", indices ", indices.sizes(), " and offset2bag ", offset2bag.sizes(),
+              " do not match");
   at::Tensor grad_weights = empty_on(operands.device(), {indices.size(0)}, grad.scalar_type());
   launch_kernel(
       {"aten::_embedding_bag_per_sample_weights_backward", indices.numel() * (4 + grad.size(1))},

@@ -42,8 +42,7 @@ def slug(heading: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """Returns the anchors of a page. As on GitHub, the anchors of repeated headings get a
-    number."""
+    """Returns the anchors of a page. As on GitHub, a repeated heading's anchor gets a number."""
     found: dict[str, int] = {}
     result = set()
     for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
