@@ -3,7 +3,7 @@
 // abs, implemented through torch's DispatchStub. The operator is torch's device-independent
 // function, which checks the arguments, allocates the output and builds the TensorIterator; the
 // device provides the loop (docs/custom_operators.md). torch implements abs and abs_ with abs.out.
-// Any thread may call it.
+// Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Copy.h>
 #include <ATen/native/DispatchStub.h>

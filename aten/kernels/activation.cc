@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Activations and a few other elementwise functions that are not structured operators in torch, so
-// the generator cannot write them. Any thread may call them.
+// the generator cannot write them. Any thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>

@@ -3,12 +3,12 @@
 // Scaled dot product attention with the CPU's flash attention kernel.
 //
 // F.scaled_dot_product_attention calls _fused_sdp_choice to select an implementation. The CPU's
-// rules decide; they use only metadata and the settings of torch.nn.attention. If they select the
+// rules decide, and they use only metadata and the torch.nn.attention settings. If they select the
 // flash kernel, we return "overrideable". If that kernel does not fit (dropout, a mask that needs a
-// gradient, heads of different widths, ...), they return "math", which is composed of other
+// gradient, heads of different widths, ...), the rules select "math", which is composed of other
 // operators. Masks, causality, scales and grouped queries are passed to the kernel unchanged. The
-// kernel does not compute the gradient of the mask; for direct callers of the operator, other
-// operators compute it. Any thread may call these functions.
+// kernel does not compute the mask's gradient; for direct callers of the operator, other operators
+// compute it. Any thread may call these functions.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
@@ -132,8 +132,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
           none};
 }
 
-// Returns the gradient of a floating-point mask, a mask that is added to the scaled products. For
-// each head this computes a queries x keys matrix, which the flash kernel avoids.
+// Returns the gradient of a floating-point mask, which is a mask that is added to the scaled
+// products. For each head this computes a queries x keys matrix, which the flash kernel avoids.
 at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
                          const at::Tensor& key, const at::Tensor& value, const at::Tensor& mask,
                          const at::Tensor& output, const at::Tensor& logsumexp, bool causal,

@@ -6,7 +6,7 @@
 // then calls convolution_overrideable for an out-of-tree device. The CPU would select a backend
 // here. The same function selects one from the metadata of aliases, so results have the same layout
 // as on the CPU. The kernels exist only in functional form: oneDNN's result is in oneDNN's layout,
-// and reordering it makes a copy on the CPU as well. Any thread may call it.
+// and reordering it makes a copy on the CPU as well. Any thread may call these operators.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
@@ -31,7 +31,7 @@
 namespace openreg {
 namespace {
 
-// Multiply-adds per quarter of a nanosecond, and the cost of oneDNN's kernel selection.
+// The number of multiply-adds per unit of cost, and the cost of oneDNN's kernel selection.
 constexpr int64_t kOperationsPerCost = 6;
 constexpr int64_t kSetupCost = 16 * 1024;
 // torch's backend selection depends on the number of threads, and some backends reject an empty
@@ -77,7 +77,8 @@ struct Geometry {
     return kSetupCost + (transposed ? input.numel() : output_numel) * filter / kOperationsPerCost;
   }
 
-  // Returns the key of all arguments that the kernel may reject and output_sizes() does not check.
+  // Returns the key of all arguments that the kernel may reject and that output_sizes() does not
+  // check.
   uint64_t key(const at::Tensor& weight) const {
     uint64_t key = transposed ? 2 : 1;
     for (const at::DimVector* numbers : {&stride, &padding, &dilation, &output_padding}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Dropout in one launch. On accelerators, torch calls native_dropout instead of bernoulli_ and two
-// products. Any thread may call it.
+// products. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bernoulli_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>

@@ -5,7 +5,7 @@
 // Results have the sizes that torch's compiler expects of an accelerator, which differ from the
 // CPU's: offset2bag, the bag of each index, is always filled; bag_size has one element per offset;
 // max_indices exists only if the mode is max. The kernel detects invalid indices and offsets; the
-// error is thrown at the next synchronization. Any thread may call it.
+// error is thrown at the next synchronization. Any thread may call these operators.
 #include <ATen/Dispatch.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
@@ -237,7 +237,7 @@ at::Tensor embedding_bag_per_sample_weights_backward(
                 indices = aliases.alias(indices), offsets = aliases.alias(offsets),
                 offset2bag = aliases.alias(offset2bag), mode, padding_idx,
                 grad_weights = aliases.alias(grad_weights)] {
-          // The CPU kernel requires indices, offsets and offset2bag of the same dtype.
+          // The CPU kernel requires indices, offsets and offset2bag to have one dtype.
           store(at::cpu::_embedding_bag_per_sample_weights_backward(
                     grad, weight, indices, offsets.to(indices.scalar_type()), offset2bag, mode,
                     padding_idx),

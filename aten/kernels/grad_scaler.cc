@@ -2,7 +2,7 @@
 //
 // The two operators of torch.amp.GradScaler, which update gradients and the scale. They only modify
 // their arguments, so the CPU kernels are queued unchanged; arguments that these would reject when
-// they run are rejected at the call. Any thread may call them.
+// they run are rejected at the call. Any thread may call these operators.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_native.h>

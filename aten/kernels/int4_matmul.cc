@@ -12,7 +12,7 @@
 // second half in the upper 4 bits, so one load reads 16 adjacent columns.
 //
 // The product is computed in float32, one block of rows at a time (weight_blocks.h). Any thread may
-// call it.
+// call these operators.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ namespace openreg {
 namespace {
 
 constexpr int64_t kTileRows = kWeightBlockRows;
-constexpr int64_t kTileColumns = 16;  // columns of a tile, divided by T
+constexpr int64_t kTileColumns = 16;  // number of columns in a tile, divided by T
 constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked at once
 constexpr float kZero = 8;            // the number that represents `zero`
 constexpr int64_t kMultiplyAddsPerCost = 8;
@@ -42,7 +42,7 @@ struct Packing {
   int64_t rows;
   int64_t columns;
   int64_t tiles;      // number of tiles that a row spans
-  int64_t row_bytes;  // bytes of a row in one tile
+  int64_t row_bytes;  // number of bytes of a row in one tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
   // Returns the offset of the part of `row` that is in the first tile of the row.

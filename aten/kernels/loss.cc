@@ -3,7 +3,7 @@
 // Loss functions and their gradients that are neither structured operators nor composed of others.
 //
 // The kernel of binary_cross_entropy detects probabilities outside of [0, 1]; the error is thrown
-// at the next synchronization. Any thread may call them.
+// at the next synchronization. Any thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // LSTM layers in one launch each. On accelerators torch decomposes an LSTM into cells
-// (rnn_cells.cc), with a few launches per step; the CPU has a oneDNN kernel for all steps of a
+// (rnn_cells.cc), with a few launches per step; the CPU has a oneDNN kernel for all steps in a
 // layer. `lstm` is overridden here for the cases that this kernel supports, with the same results
 // as on the CPU. torch handles the other cases: other dtypes, projections, missing biases, packed
 // sequences, autocast.
 //
-// Gradients use torch's autograd formula for mkldnn_rnn_layer. Any thread may call it.
+// Gradients use torch's autograd formula for mkldnn_rnn_layer. Any thread may call these operators.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -49,8 +49,8 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
   return input.size(0) * input.size(1) * kGates * hidden * (input.size(2) + hidden) / kFlopsPerCost;
 }
 
-// Stores workspace sizes. The workspace that the gradient needs besides inputs and outputs is
-// private to oneDNN, and its size is known only after a kernel with the same sizes has run.
+// Stores workspace sizes. The workspace that the gradient needs in addition to inputs and outputs
+// is private to oneDNN, and its size is known only after a kernel with the same sizes has run.
 class WorkspaceSizes {
  public:
   using Key = std::array<int64_t, 4>;  // steps, batch, features, hidden

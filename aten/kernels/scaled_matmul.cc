@@ -5,7 +5,8 @@
 // kernels (docs/quantization.md).
 //
 // Sizes and scales are checked at the call, with torch's messages. The kernel checks the dtypes of
-// the bias and the result: the first launch with new dtypes waits for it. Any thread may call them.
+// the bias and the result, so the first launch with new dtypes waits for the kernel. Any thread may
+// call these operators.
 #include <ATen/BlasBackend.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>

@@ -4,7 +4,7 @@
 // Each process computes the statistics of its part of the batch. The statistics are gathered and
 // combined, and the result is used to normalize. The CPU has no kernels for these operators; they
 // are composed of other operators, each of which is queued. Statistics of float16 and bfloat16 are
-// float32. Any thread may call them.
+// float32. Any thread may call these operators.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ at::ScalarType statistics_dtype(const at::Tensor& input) {
 
 bool has(const Optional& tensor) { return tensor.has_value() && tensor->defined(); }
 
-// Returns all dimensions except that of the channels.
+// Returns all dimensions except the channel dimension.
 at::DimVector batch_dims(const at::Tensor& input) {
   TORCH_CHECK(input.dim() >= 2, "openreg: batch norm: expected at least 2 dimensions, but got ",
               input.sizes());

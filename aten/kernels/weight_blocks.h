@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of floats with narrow weights: blocks of rows of the weight are converted to float, one
-// cache-sized block at a time, and multiplied. The function runs on the thread of the kernel, and
-// the products use its team.
+// Products of floats with narrow weights: the weight is converted to float and multiplied one
+// cache-sized block of rows at a time. The function runs on the kernel's thread, and the products
+// use its team.
 #ifndef ATEN_KERNELS_WEIGHT_BLOCKS_H_
 #define ATEN_KERNELS_WEIGHT_BLOCKS_H_
 

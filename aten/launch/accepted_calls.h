@@ -2,7 +2,7 @@
 //
 // Records the kinds of calls whose kernels have run without an argument error.
 //
-// A CPU kernel rejects a dtype, or a scalar out of range, when it runs, but such an error must be
+// A CPU kernel rejects a dtype or an out-of-range scalar when it runs, but such an error must be
 // thrown at the call. Therefore launch() waits for the first kernel of an operator with a new kind
 // of arguments, rethrows its exception, and otherwise adds the kind here; later calls of the same
 // kind do not wait.

@@ -64,7 +64,7 @@ class AliasPool {
   AliasPool& operator=(const AliasPool&) = delete;
 
   // Returns an alias of `tensor`, which must be a strided device tensor and must live until the
-  // launch: memory freed before that could be reused by another tensor of the launch. The alias is
+  // launch: memory freed before that could be reused by another tensor in the launch. The alias is
   // valid until reset(); no reference is counted.
   c10::MaybeOwned<at::Tensor> borrow(const at::Tensor& tensor);
 
@@ -92,8 +92,8 @@ class AliasPool {
            dtype_set_ == uint64_t{1} << static_cast<int>(c10::kDouble);
   }
 
-  // Prepares the pool for another launch: no alias of this launch may be used any more. Called when
-  // the launch has ended and its references have been dropped.
+  // Prepares the pool for the next launch; no alias from this launch may be used any more. Called
+  // when the launch has ended and its references have been dropped.
   void reset();
 
  private:
@@ -117,7 +117,7 @@ class AliasPool {
   bool is_kept() const;
 
   // The entries of this launch come first. A slot keeps its storage between launches: programs
-  // repeat the same launches, and then no reference count changes.
+  // repeat the same launches, and in that case no reference count changes.
   std::array<Slot, kSlots> slots_;
   std::array<Shown, kSlots> shown_;
   size_t used_ = 0;

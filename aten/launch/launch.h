@@ -2,7 +2,7 @@
 //
 // Launching: queues a kernel on a stream for an operator's arguments.
 //
-//   Operands operands;                       // collects device and sizes of the tensors; checks
+//   Operands operands;                       // checks the tensors, collects device and sizes
 //   operands.add(self); operands.add(other);
 //   launch<Closure>({"aten::add.Tensor", cost}, operands, self, other, alpha);
 //
@@ -31,9 +31,9 @@
 // stream is idle and the kernel has no team.
 //
 // Errors. Shapes are checked before the launch. Errors that only the kernel detects (dtypes, the
-// range of a scalar, overlapping memory) are thrown by launch() as well: it waits for the first
-// kernel of an operator with a new kind of arguments (Check). Other exceptions of run() depend on
-// data; they are stored with the stream and thrown at the next synchronization.
+// range of a scalar, overlapping memory) are thrown by launch() as well, because it waits for the
+// first kernel of an operator with a new kind of arguments (Check). Other exceptions from run()
+// depend on data; they are stored with the stream and thrown at the next synchronization.
 //
 // Any thread may call it.
 #ifndef ATEN_LAUNCH_LAUNCH_H_
@@ -70,7 +70,7 @@ constexpr int64_t kParallelCost = 128 * 1024;
 // At or above this cost pointwise kernels always have a team, and kernels that still run on one
 // thread are not marked as short for the driver.
 constexpr int64_t kTeamCost = 512 * 1024;
-// Up to this number of elements no elementwise kernel of torch opens a parallel region, so the
+// Up to this number of elements none of torch's elementwise kernels opens a parallel region, so the
 // number of threads need not be set. The limit comes from MKL's VML rather than from torch's own
 // loops: after a call to torch.set_num_threads, VML functions parallelize loops of 100 elements or
 // more.
@@ -182,8 +182,8 @@ class Operands {
 // When launch() waits for the kernel and throws its exception. It never waits on a captured stream,
 // whose kernels run at a replay.
 enum class Check : uint8_t {
-  // If the operator has not yet accepted such arguments: tensors of these dtypes with the site's
-  // argument_key. Every kernel accepts tensors that are all float or all double.
+  // If the operator has not yet accepted such arguments, that is, tensors of these dtypes with the
+  // site's argument_key. Every kernel accepts tensors that are all float or all double.
   kNewArguments,
   kNever,   // the kernel accepts all arguments, or the same kind of call was checked before
   kAlways,  // the kernel probably rejects the arguments, or errors are needed at once
@@ -197,7 +197,7 @@ struct LaunchSite {
   bool pointwise = false;  // the result does not depend on the number of threads
   int64_t loops = 1;       // consecutive loops that share the cost
   Check check = Check::kNewArguments;
-  // A hash of what the kernel may reject besides dtypes (argument_key.h); 0 means nothing.
+  // A hash of what the kernel may reject other than dtypes (argument_key.h); 0 means nothing.
   uint64_t argument_key = 0;
   const orCopyDescription* copy = nullptr;  // set if the kernel only moves bytes; for the profiler
 };
@@ -205,10 +205,10 @@ struct LaunchSite {
 namespace detail {
 
 // Sets up the thread state for a kernel: the dispatcher uses only CPU kernels below autograd and
-// autocast; one thread or the executor's team (`threads` is 0 for a serial kernel, which needs
-// neither); the launching thread's flush-denormal mode. On threads other than the launching one,
-// warnings are stored until the next synchronization. CPU operators called by a kernel are hidden
-// from profilers, because the kernel runs within its launch or later.
+// autocast; the kernel has one thread or the executor's team (`threads` is 0 for a serial kernel,
+// which needs neither); and the launching thread's flush-denormal mode applies. On threads other
+// than the launching one, warnings are stored until the next synchronization. CPU operators called
+// by a kernel are hidden from profilers, because the kernel runs within its launch or later.
 class KernelScope {
  public:
   KernelScope(int threads, unsigned float_mode, bool on_launching_thread);

@@ -144,7 +144,7 @@ TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
   at::set_num_threads(before);
 }
 
-// VML parallelizes the smallest sizes. Tests sizes at and just above the limit of serial kernels,
+// VML parallelizes the smallest sizes. Tests sizes at and just above the limit for serial kernels,
 // inline and on the worker.
 TEST(LaunchTest, SmallKernelsStartNoTeam) {
   const int before = at::get_num_threads();

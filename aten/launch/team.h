@@ -3,10 +3,10 @@
 // Teams: the number of threads that a kernel may use.
 //
 // libgomp keeps a team for each thread that ever ran a parallel region, and once all teams together
-// have more threads than there are cores it stops spinning: every region then pays futex wake-ups
-// (measured on 2 cores: an inference of 0.54 ms took 2.3 ms). Therefore only the driver's executor
-// thread has a team; kernels on other threads (inline on the caller, or on a stream's worker) run
-// with one thread. The setting is thread-local.
+// have more threads than there are cores, it stops spinning, so every region pays for futex
+// wake-ups (measured on 2 cores: an inference of 0.54 ms took 2.3 ms). Therefore only the driver's
+// executor thread has a team; kernels on other threads (inline on the caller, or on a stream's
+// worker) run with one thread. The setting is thread-local.
 //
 // A host thread that also computes on the CPU, for example to initialize a model, has its own team.
 // The team is dissolved when that thread later launches parallel kernels (yield_team); the thread's

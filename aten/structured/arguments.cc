@@ -28,7 +28,7 @@ bool same_kinds(at::TensorList left, at::TensorList right) {
 }
 
 // Returns the sizes of self[indices]: the common shape of adjacent indices replaces their
-// dimensions; that of separated indices comes first.
+// dimensions; the common shape of separated indices comes first.
 at::DimVector indexed_sizes(const at::Tensor& self,
                             const c10::List<std::optional<at::Tensor>>& indices) {
   at::DimVector common;
@@ -110,8 +110,8 @@ bool fits(std::initializer_list<at::TensorList> lists) {
   });
 }
 
-// Returns whether CPU kernels accept writing each tensor of the first list while they read its
-// counterpart in the other.
+// Returns whether CPU kernels accept writing each tensor in the first list while they read its
+// counterpart in the second.
 bool can_write(at::TensorList written, at::TensorList read) {
   return std::equal(written.begin(), written.end(), read.begin(),
                     [](const at::Tensor& out, const at::Tensor& in) {

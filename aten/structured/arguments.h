@@ -30,12 +30,12 @@ bool uniform(std::initializer_list<at::TensorList> lists);
 bool is_real(const at::Scalar& scalar);
 bool is_real(at::ArrayRef<at::Scalar> scalars);
 
-// Returns whether `factor` is a 0-dim tensor of the tensors' device and dtype.
+// Returns whether `factor` is a 0-dim tensor with the tensors' device and dtype.
 bool is_factor(at::TensorList tensors, const at::Tensor& factor);
 
-// Increments the version counters of the tensors, as an in-place operator on each of them would:
-// not below ADInplaceOrView, and with torch's error for an inference tensor outside of inference
-// mode.
+// Increments the version counters of the tensors, as an in-place operator on each of them would.
+// This means that it does nothing below ADInplaceOrView, and throws torch's error for an inference
+// tensor outside of inference mode.
 void count_writes(at::TensorList tensors);
 
 // Throws unless the lists and the nonempty `optional_lists` have the same length, sizes,

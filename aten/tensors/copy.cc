@@ -19,8 +19,8 @@
 namespace openreg {
 namespace {
 
-// Up to this size a pageable source is copied to a staging buffer instead of waiting for the copy:
-// staging takes about as long as waking up the worker and the caller.
+// Up to this size the call copies a pageable source to a staging buffer instead of waiting for the
+// copy. Staging takes about as long as waking up the worker and the caller.
 constexpr size_t kStageBytes = 64 * 1024;
 
 constexpr const char* kName = "aten::_copy_from";
@@ -109,7 +109,7 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
   copy_and_wait(device, dst, src);
 }
 
-// Throws, at the call, the error that the kernel would throw for tensors of different shapes.
+// Throws, at the call, the error that the kernel would throw for shapes that do not match.
 void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
   if (C10_LIKELY(src.sizes() == dst.sizes())) {
     return;

@@ -16,7 +16,7 @@
 //
 // The copy kernel moves the elements. Without one, copies between contiguous tensors of the same
 // dtype are driver copies, and all others go through the host (host_copy.h). A vendor starts with
-// that and registers a copy kernel of the device later.
+// that and registers a device copy kernel later.
 //
 // Any thread may call it.
 #ifndef ATEN_TENSORS_COPY_H_
@@ -34,12 +34,12 @@ namespace openreg {
 using CopyKernel = void (*)(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                             bool awaited);
 
-// Reads the only element of a device tensor after its stream was synchronized; called by every
-// item(). Without a reader, the driver copies the element.
+// Reads the only element of a device tensor after its stream was synchronized. Every item() calls
+// it. Without a reader, the driver copies the element.
 using ScalarReader = at::Scalar (*)(const at::Tensor& self);
 
-// Set the copy kernel and the scalar reader of the process. Called while a library is loaded,
-// before any copy.
+// Set the process's copy kernel and scalar reader. Called while a library is loaded, before any
+// copy.
 void set_copy_kernel(CopyKernel kernel);
 void set_scalar_reader(ScalarReader reader);
 
