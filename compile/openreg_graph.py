@@ -5,8 +5,8 @@
 the Python source of each graph that backend ``openreg`` receives.
 
 torch reads TORCH_LOGS while it is imported, before any backend, and rejects names that are neither
-its own nor importable modules. Therefore this is a top-level module with the name of the artifact.
-torch does not import this module. It stores the setting like that of any module, so the setting is
+its own nor importable modules. Therefore this is a top-level module with the artifact's name. torch
+does not import this module. It stores the setting like that of any module, so the setting is
 already in effect when the backend imports this module.
 """
 

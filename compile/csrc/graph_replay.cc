@@ -164,7 +164,7 @@ class Recording {
   }
 
   // Returns the indices of the inputs whose address differs from the captured one, or None if the
-  // number or the layouts of the inputs differ.
+  // number of inputs or their layouts differ.
   py::object moved(const py::list& inputs) const {
     if (!has_layouts_of(inputs)) {
       return py::none();
@@ -339,8 +339,8 @@ class Recording {
     }
   }
 
-  // Makes `stream` wait for all work queued on the stream of the last call, which may still read
-  // the results that this replay overwrites.
+  // Makes `stream` wait for all work queued on the last call's stream, which may still read the
+  // results that this replay overwrites.
   void follow(const c10::Stream& stream) {
     if (last_ && *last_ != stream) {
       orStreamCaptureStatus status = orStreamCaptureStatusNone;

@@ -91,9 +91,9 @@ def openreg_debug(
 ) -> Callable[..., Any]:
     """Compile like ``openreg`` with options, by default with all passes, and report on each graph.
 
-    The report goes to standard error. The graphs are written as DOT files to the folder of option
-    ``dump``, by default a new temporary folder. Arguments, result and errors are those of
-    ``openreg``.
+    The report goes to standard error. The graphs are written as DOT files to the folder given by
+    option ``dump``, by default a new temporary folder. Arguments, result and errors are the same as
+    for ``openreg``.
     """
     given = {"debug": True, **(options or {})}
     given.setdefault("dump", _dump_folder())

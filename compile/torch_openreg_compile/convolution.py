@@ -4,7 +4,7 @@
 The memory format of a convolution's result depends on the formats of its operands. In addition, for
 devices other than the CPU the compiler separates the bias from the convolution and does not select
 the fast format. Therefore compiled graphs call the operators defined here: images are
-channels-last, which is fastest in the CPU's kernels, and weights are unchanged.
+channels-last, which is fastest with CPU kernels, and weights are unchanged.
 """
 
 from typing import Any

@@ -134,7 +134,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         )
 
     def _generate_end_jit(self, result: Any) -> None:
-        # The compiler flags and the precompiled header are those of the CPU.
+        # Use the CPU's compiler flags and precompiled header.
         self.device = "cpu"
         super()._generate_end_jit(result)
         self.device = DEVICE_TYPE

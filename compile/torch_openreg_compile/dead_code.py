@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Removes nodes of a graph whose results are not used.
+"""Removes graph nodes whose results are not used.
 
 A graph from torch._dynamo calls Python functions and tensor methods: ``x.add_(1)`` with an unused
 result still changes x, dropout still draws random numbers, batch_norm still updates its statistics.

@@ -85,7 +85,7 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
 
 
 def replace_convolutions(graph: fx.Graph) -> None:
-    """Replace convolutions with operators whose results have a known memory format."""
+    """Replace convolutions with operators that return a known memory format."""
     for node in graph.nodes:
         if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == DEVICE_TYPE:
             node.target = REPLACEMENTS[node.target]

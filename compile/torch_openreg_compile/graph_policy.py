@@ -91,7 +91,7 @@ class GraphPolicy(CUDAGraphPolicy):
         )
 
     def wrap_output(self, output_code: _Code) -> _Code:
-        """Make a compiled graph of the device run by replays if ``triton.cudagraphs`` is set."""
+        """Make a compiled graph for the device run by replays if ``triton.cudagraphs`` is set."""
         if (
             not isinstance(output_code, CompiledFxGraph)
             or not config.triton.cudagraphs

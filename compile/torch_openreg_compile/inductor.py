@@ -71,8 +71,8 @@ def _register_candidates() -> None:
     """Register one candidate per matrix product, so that ``max_autotune`` has nothing to choose.
 
     torch has two candidates for a product with a broadcast bias. On this device both are the same
-    kernel. Besides, torch would benchmark them on CUDA, as it does for all devices that it does not
-    know.
+    kernel. In addition, torch would benchmark them on CUDA, as it does for all devices that it does
+    not know.
     """
     register_template_heuristic(aten_bias_addmm.uid, DEVICE_TYPE, op_name="addmm")(
         TemplateConfigHeuristics  # no candidates

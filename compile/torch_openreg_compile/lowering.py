@@ -39,7 +39,7 @@ _BUILTIN_MODULES = (
 )
 
 
-# Tensor methods that call one operator under another name, and methods that set a property.
+# Tensor methods that call one operator under a different name, and methods that set a property.
 _CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "short")
 _SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
 
@@ -92,7 +92,7 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
 
 
 def _is_traced(value: Any) -> bool:
-    """Return whether a value consists of FakeTensors whose shapes do not depend on data."""
+    """Return whether a value consists of FakeTensors with shapes that do not depend on data."""
     leaves = pytree.tree_leaves(value)
     return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
 
@@ -117,7 +117,7 @@ def _can_be_lowered(node: fx.Node) -> bool:
 def _operators(
     run: Sequence[fx.Node], inputs: Sequence[fx.Node], results: Sequence[fx.Node]
 ) -> fx.GraphModule:
-    """Return a graph of the operators that nodes call.
+    """Return a graph with the operators that nodes call.
 
     Args:
         run: consecutive nodes.

@@ -5,8 +5,8 @@
 // torch's code around a model stores constants that are part of the library, or that must be
 // copied, in one block of memory: it calls memcpy(place, source, bytes) and then creates a tensor
 // from `place`. For devices other than torch's own, this block is in host memory. Here memcpy only
-// records the source and does not write to `place`; a tensor of the device gets its own memory, to
-// which the source is copied on the current stream. Constants on the CPU are handled as in torch.
+// records the source and does not write to `place`; a device tensor gets its own memory, to which
+// the source is copied on the current stream. Constants on the CPU are handled as in torch.
 //
 // Must be included before torch's headers. The recorded source is thread-local.
 #ifndef TORCH_OPENREG_COMPILE_MODEL_CONSTANTS_H_
@@ -30,7 +30,7 @@ struct ConstantCopy {
 
 inline thread_local ConstantCopy noted_copy;
 
-// Owns the tensor of a handle.
+// Owns a handle's tensor.
 class ConstantTensor {
  public:
   ConstantTensor() = default;

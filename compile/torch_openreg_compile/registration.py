@@ -2,7 +2,7 @@
 """Registers the device with torch's compiler when a program imports the compiler, not before.
 
 torch.compile's registries are in modules that take a second to import, and torch reads them without
-calling any backend first: there is no entry point for devices. Therefore a finder in
+calling any backend first. There is no entry point for devices either. Therefore a finder in
 ``sys.meta_path`` registers the device as soon as the module with a registry has been imported. No
 part of torch is replaced.
 """

@@ -4,8 +4,8 @@
 The first call for each tuple of integers (the dynamic sizes) runs the function directly. The second
 call captures it; later calls copy their inputs and replay. Parameters and other inputs that torch
 considers static are not copied: the graph reads them at the captured address. Results are in the
-graph's memory. Results of an earlier call are not overwritten as long as they are referenced: in
-that case the function is captured again, into other memory. A function that cannot be captured runs
+graph's memory. Results of an earlier call are not overwritten as long as they are referenced.
+Instead, the function is captured again, into other memory. A function that cannot be captured runs
 directly, and the log gives the reason (``TORCH_LOGS=cudagraphs``).
 
 docs/compile.md, "Replaying graphs", explains the rules.

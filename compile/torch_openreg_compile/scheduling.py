@@ -116,7 +116,7 @@ class LaunchedKernelProxy(CppKernelProxy):
 
 
 class _Loops(tuple[sympy.Expr, ...]):
-    """The sizes of a node's nested loops, whose product matches no other node's.
+    """The sizes of a node's nested loops, with a product that matches no other node's.
 
     For devices other than the CPU, the scheduler treats a node's loops as one loop, multiplies its
     iterations by those of the reductions, and splits the loops of other nodes with the same number

@@ -59,7 +59,7 @@ def check_placeholders(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
         inputs: tensors, real or fake, of any shape and dtype; other values are not checked.
 
     Raises:
-        GraphError: if the number of inputs differs, or if a tensor is on another device than the
+        GraphError: if the number of inputs differs, or if a tensor is on a device other than the
             traced one, on an unsupported device, or on openreg without having been traced.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")

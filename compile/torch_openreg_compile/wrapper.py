@@ -28,7 +28,7 @@ class _Wrapper(PythonWrapperCodegen):
         parallel: bool,
         pointwise: bool,
     ) -> None:
-        """Write the compilation of a kernel; the arguments are those of ``openreg_kernel``."""
+        """Write the compilation of a kernel; the arguments are as for ``openreg_kernel``."""
         self.define_kernel(
             kernel_name,
             f"openreg_kernel(async_compile, {fused!r}, {types!r}, r'''{source}''', "

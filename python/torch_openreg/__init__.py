@@ -3,9 +3,8 @@
 
 Importing the package registers the device with torch; ``import torch`` does so automatically
 through the entry point of ``torch_openreg_autoload``. Afterwards ``torch.ones(3,
-device="openreg")`` works, and ``torch.openreg`` is the module of the device
-(``torch_openreg.openreg`` for type checkers). ``python -m torch_openreg`` reports what is installed
-and checks the device.
+device="openreg")`` works, and ``torch.openreg`` is the device's module (``torch_openreg.openreg``
+for type checkers). ``python -m torch_openreg`` reports what is installed and checks the device.
 
 An import starts no thread, maps no memory and reads no device setting. All of that happens at the
 first use. Importing twice, or reloading, changes nothing.

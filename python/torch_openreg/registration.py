@@ -2,8 +2,8 @@
 """Registers the device with torch when this module is imported: once per process, in any thread.
 
 This is a separate module because two importers need it: the package, and the entry point that torch
-calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits for the
-import of torch, whose entry point registers the device for the first thread.
+calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits until torch
+has been imported. Meanwhile torch's entry point registers the device in the first thread.
 """
 
 import atexit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Determines which tensors of a graph share memory with its results.
+"""Determines which tensors in a graph share memory with the graph's results.
 
 Graphs produced by AOTAutograd do not write to tensors, so a tensor may be replaced by an equal one.
 Results are an exception: a program may write to one of them later.

@@ -23,7 +23,7 @@ def _key(argument: Any) -> Any:
 def eliminate(gm: fx.GraphModule) -> list[str]:
     """Merge equal calls of a graph produced by AOTAutograd, in place.
 
-    Calls that draw random numbers are never equal. Two results of the graph are not merged, since a
+    Calls that draw random numbers are never equal. Two graph results are not merged, because a
     program may write to one of them. A graph that writes to its arguments is not changed.
 
     Returns:

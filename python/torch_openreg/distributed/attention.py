@@ -243,7 +243,7 @@ def _ring_backward(
 def _require_sequence(
     query: DTensor, key: DTensor, value: DTensor, attn_bias: object
 ) -> tuple[DeviceMesh, Sequence[Placement]]:
-    """Return the mesh and the placements of tensors whose sequence dimension is sharded evenly.
+    """Return the mesh and the placements of tensors with an evenly sharded sequence dimension.
 
     Raises:
         NotImplementedError: if there is a bias, or if the tensors are placed differently.

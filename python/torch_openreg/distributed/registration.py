@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers the collective backend ``occl`` with torch.distributed, for tensors of the device."""
+"""Registers the collective backend ``occl`` with torch.distributed, for device tensors."""
 
 import warnings
 from types import ModuleType

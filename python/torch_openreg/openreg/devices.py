@@ -81,7 +81,7 @@ def init() -> None:
 
 
 def current_device() -> int:
-    """Return the index of the current device of the calling thread."""
+    """Return the index of the calling thread's current device."""
     return _C.get_device()
 
 
@@ -89,7 +89,7 @@ def set_device(device: DeviceLike) -> None:
     """Make ``device`` current in the calling thread; a negative index changes nothing.
 
     Raises:
-        ValueError: for a device without an index, or of another type.
+        ValueError: for a device that has no index or is not openreg.
         RuntimeError: for an index that is out of range.
     """
     index = _get_device_index(device)
@@ -145,7 +145,7 @@ class _DeviceGuard:
 
 
 class device_of(device):
-    """Context manager: makes the device of a tensor or storage current; ignores other devices."""
+    """Context manager that makes a tensor's or storage's device current; ignores other devices."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.device if obj.device.type == DEVICE_TYPE else None)
@@ -207,7 +207,7 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
     differ.
 
     Raises:
-        ValueError: for a device of another type.
+        ValueError: for a device that is not openreg.
         RuntimeError: for an index that is out of range.
     """
     return resolve(device) != resolve(peer_device)

@@ -95,7 +95,7 @@ class GraphInputs:
         """Raise an error if an external tensor was freed.
 
         Args:
-            pool: the graph's pool. Freed tensors in it are not an error: they are memory of another
+            pool: the graph's pool. Freed tensors in it are not an error: they belong to another
                 graph that shares the pool.
 
         Raises:

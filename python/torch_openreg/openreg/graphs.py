@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Graphs: device work that is captured once and replayed without the Python and C++ that queued it.
 
-The names and arguments are those of ``torch.cuda.graphs``. docs/graphs.md explains the rules.
+The names and arguments are the same as in ``torch.cuda.graphs``. docs/graphs.md explains the rules.
 """
 
 import gc
@@ -96,7 +96,7 @@ class OpenRegGraph(_C._Graph):
         super().instantiate()
 
     def replay(self) -> None:
-        """Queue the graph on the current stream of its device.
+        """Queue the graph on its device's current stream.
 
         Raises:
             RuntimeError: if the graph holds no capture; with ``check_input_liveness``, if a tensor

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reports, limits and frees device memory and pinned memory; all sizes are in bytes.
 
-The statistics are those of ``torch.accelerator``; before the first allocation they are 0.
+The statistics are the same as in ``torch.accelerator``; before the first allocation they are 0.
 """
 
 import os
@@ -212,7 +212,7 @@ def caching_allocator_alloc(
     Raises:
         TypeError: if ``stream`` is neither a stream nor an integer.
         ValueError: for a negative size.
-        RuntimeError: for a stream of another device, or a destroyed stream.
+        RuntimeError: for a stream on another device, or a destroyed stream.
         torch.OutOfMemoryError: if there is not enough memory.
     """
     index = resolve(device)

@@ -29,7 +29,7 @@ class MemPool:
 
     Raises:
         TypeError: if ``allocator`` is not None.
-        ValueError: for a device of another type.
+        ValueError: for a device that is not openreg.
         RuntimeError: for an index that is out of range.
     """
 
@@ -78,8 +78,8 @@ class MemPool:
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     """Let the calling thread allocate from ``pool``. Contexts nest; the innermost one applies.
 
-    Other threads are not affected, including those of autograd's backward pass. A tensor stays in
-    the pool after the context.
+    Other threads are not affected, including the threads of autograd's backward pass. A tensor
+    stays in the pool after the context.
 
     Args:
         pool: the pool to allocate from.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Metadata that a backend attaches to a tensor, besides sizes, strides and dtype (docs/storage.md).
+"""Metadata that a backend attaches to a tensor, beyond sizes, strides and dtype (docs/storage.md).
 
 This is torch's BackendMeta: a format, which identifies a memory layout of the hardware, and
 vendor-defined bytes. No kernel of this device reads it.

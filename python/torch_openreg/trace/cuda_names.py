@@ -36,7 +36,7 @@ NAMES = {
 
 
 def rewritten(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a trace with CUDA's names instead of those of this device.
+    """Return a copy of a trace with CUDA's names instead of this device's names.
 
     Args:
         document: the trace, in the form of ``events.Trace.document``.
