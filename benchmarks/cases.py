@@ -28,12 +28,12 @@ class Case:
     """One row of the table.
 
     Attributes:
-        group: name of a group of cases whose times have the same main cause.
-        name: unique name of the row.
+        group: the name of a group of cases whose times have the same main cause.
+        name: the row's unique name.
         make: creates the step for a device.
         bound: the promised ratio to the CPU; None for the benchmark's bound.
         deterministic: whether all devices must return the same values.
-        tolerance: absolute tolerance of the results; the relative tolerance is a tenth of it.
+        tolerance: the absolute tolerance of the results; the relative tolerance is a tenth of it.
     """
 
     group: str

@@ -32,9 +32,9 @@ class CollectiveCase:
     """One row of the table.
 
     Attributes:
-        processes: number of ranks in the group.
-        operation: a name of OPERATIONS, or TRAINING.
-        bytes: size of the larger buffer of each rank: the output of an all-gather, the input of a
+        processes: the number of ranks in the group.
+        operation: one of OPERATIONS, or TRAINING.
+        bytes: the size of each rank's larger buffer: the output of an all-gather, the input of a
             reduce-scatter; 0 for training.
     """
 

@@ -30,13 +30,13 @@ class Measured:
 
     Attributes:
         case: the measured case.
-        gloo_us: median over the rounds, with CPU tensors.
-        gloo_least_us: minimum over the rounds.
-        occl_us: median over the rounds, with tensors of the device.
-        occl_least_us: minimum over the rounds.
-        ratio: median over the rounds of occl / Gloo.
-        low: lower quartile of these ratios.
-        high: upper quartile of these ratios.
+        gloo_us: the median over the rounds, with CPU tensors.
+        gloo_least_us: the minimum over the rounds.
+        occl_us: the median over the rounds, with device tensors.
+        occl_least_us: the minimum over the rounds.
+        ratio: the median over the rounds of occl / Gloo.
+        low: the lower quartile of these ratios.
+        high: the upper quartile of these ratios.
         error: why the figures are missing (zero); otherwise empty.
     """
 

@@ -82,8 +82,8 @@ def document(found: Sequence[Measured], rounds: int, machine: Mapping[str, Any])
 
     Args:
         found: the results.
-        rounds: number of rounds per case.
-        machine: description of the machine.
+        rounds: the number of rounds per case.
+        machine: the description of the machine.
 
     Returns:
         JSON objects; times are in microseconds per call.

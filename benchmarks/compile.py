@@ -36,12 +36,12 @@ class Section:
     """One table of the report.
 
     Attributes:
-        name: prefix of the case names for --filter; empty for the first table.
+        name: the prefix of the table's case names for --filter; empty for the first table.
         title: what the table measures.
-        unit: unit of the times.
+        unit: the unit of the times.
         reference: the variant that times are divided by; {} stands for the device.
-        cases: cases of the table.
-        measure: measures one case.
+        cases: the table's cases.
+        measure: a function that measures one case.
         mean_of: the variant whose geometric mean has a bound; {} stands for the device.
     """
 

@@ -23,7 +23,7 @@ class CompileCase:
     """One row of the table.
 
     Attributes:
-        name: unique name of the row.
+        name: the row's unique name.
         make: creates the step for a device and a compiler.
         small: why launch overhead dominates, so that replaying a graph must be faster; otherwise
             empty.

@@ -42,10 +42,10 @@ class Row:
     """The results of one case.
 
     Attributes:
-        name: name of the case.
-        times: median time of each variant, in the unit of the table.
-        ratios: ratios of some variants to the table's reference.
-        remark: explanation of a bound.
+        name: the case's name.
+        times: the median time of each variant, in the table's unit.
+        ratios: the ratios of some variants to the table's reference.
+        remark: the explanation of a bound.
         error: why the figures are missing; otherwise empty.
     """
 
@@ -62,11 +62,11 @@ class Table:
 
     Attributes:
         title: what was measured.
-        unit: unit of the times.
+        unit: the unit of the times.
         reference: the variant that times are divided by.
         rows: one row per case.
         mean_of: the variant whose ratios have a geometric mean; empty for none.
-        mean_bound: bound of the mean; None if cases are missing.
+        mean_bound: the bound of the geometric mean; None if cases are missing.
     """
 
     title: str

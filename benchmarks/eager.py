@@ -34,8 +34,8 @@ class Bounds:
     """The bounds that the project promises for the ratios.
 
     Attributes:
-        case: bound of each case without its own bound.
-        mean: bound of the geometric mean of all cases.
+        case: the bound for each case without its own bound.
+        mean: the bound for the geometric mean of all cases.
     """
 
     case: float | None = None

@@ -60,7 +60,7 @@ class Importer:
     """The other process, with its part of a round. As a context manager, it ends the process.
 
     Args:
-        lifetime: number of rounds that one process serves.
+        lifetime: the number of rounds that one process serves.
     """
 
     def __init__(self, lifetime: int = 50) -> None:

@@ -36,9 +36,9 @@ class Effort:
     """How much to measure.
 
     Attributes:
-        window: seconds per window.
-        rounds: number of windows per device and case in a pass.
-        passes: number of passes through all cases.
+        window: the length of a window in seconds.
+        rounds: the number of windows per device and case in a pass.
+        passes: the number of passes through all cases.
     """
 
     window: float
@@ -51,7 +51,7 @@ class Window:
     """A request to run `case` on `device` and time it.
 
     Attributes:
-        calls: number of calls; 0 to warm up and find the number that fits into `seconds`.
+        calls: the number of calls; 0 to warm up and find the number that fits into `seconds`.
     """
 
     case: str
@@ -74,9 +74,9 @@ class Result:
     """One row: median times in microseconds per call, and the ratio of the devices.
 
     Attributes:
-        ratio: device / CPU: the median over the passes of the median over the rounds.
-        low: lower quartile over the passes.
-        high: upper quartile over the passes.
+        ratio: the ratio device / CPU: the median over the passes of the median over the rounds.
+        low: the lower quartile over the passes.
+        high: the upper quartile over the passes.
         error: why the figures are missing (zero); otherwise empty.
     """
 
@@ -105,7 +105,7 @@ def prepare(threads: int | None) -> Callable[[Window], Timing]:
     """Returns the function that times windows. Called in the worker.
 
     Args:
-        threads: number of threads for kernels; None for torch's default.
+        threads: the number of threads for kernels; None for torch's default.
     """
 
     def make(window: Window) -> Step:
@@ -126,7 +126,7 @@ def answering(
     Args:
         make: creates the step for a window's case and device.
         place: the device that must finish a window's calls.
-        threads: number of threads for kernels; None for torch's default.
+        threads: the number of threads for kernels; None for torch's default.
         forget: called after the steps of the previous case were dropped.
     """
     if threads is not None:
@@ -188,11 +188,11 @@ def measure(
     """Measures cases one by one, in the number of passes given by the effort.
 
     Args:
-        names: names of the cases.
-        device: device to compare with the CPU.
-        threads: number of threads for kernels; None for torch's default.
+        names: the cases' names.
+        device: the device to compare with the CPU.
+        threads: the number of threads for kernels; None for torch's default.
         effort: how much to measure.
-        bound: bound of the ratio for cases without their own bound.
+        bound: the bound for the ratio of each case without its own bound.
 
     Yields:
         For each case in each pass: its result over the passes so far, and the number of threads. A
@@ -245,10 +245,10 @@ def alternate(
     """Times windows of all sides in turn.
 
     Args:
-        case: name of the case.
+        case: the case's name.
         sides: pairs of a worker and the device name for its windows.
         effort: how much to measure.
-        timeout: time limit for one window in seconds.
+        timeout: the time limit for one window, in seconds.
 
     Returns:
         The seconds per call, by side and round, and the number of threads that the first side used.

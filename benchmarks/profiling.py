@@ -40,11 +40,11 @@ class Row:
     """One variant on one device.
 
     Attributes:
-        ns: median time of a call in nanoseconds.
-        low: first quartile of the ratios to the same device without a profiler.
-        median: median of these ratios.
-        high: third quartile of these ratios.
-        bound: bound of the median; None if there is none.
+        ns: the median time of a call in nanoseconds.
+        low: the first quartile of the ratios to the same device without a profiler.
+        median: the median of these ratios.
+        high: the third quartile of these ratios.
+        bound: the bound for the median; None if there is none.
     """
 
     device: str

@@ -18,9 +18,9 @@ class Run:
 
     Attributes:
         device: the device that was compared with the CPU.
-        threads: number of threads for kernels.
+        threads: the number of threads for kernels.
         results: one result per case.
-        mean_bound: bound of the geometric mean; None if there is none.
+        mean_bound: the bound for the geometric mean; None if there is none.
     """
 
     device: str
@@ -84,7 +84,7 @@ def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         runs: the runs.
-        machine: description of the machine.
+        machine: the description of the machine.
 
     Returns:
         JSON objects; times are in microseconds per call.

@@ -44,14 +44,14 @@ class Sample:
     """The resources of the process at one moment.
 
     Attributes:
-        seconds: time since the start.
-        rounds: number of completed rounds.
+        seconds: the time since the start.
+        rounds: the number of completed rounds.
         allocated: bytes of device memory in tensors, on all devices.
-        resident: resident bytes of the process, including those of the emulated device, without
-            memory that malloc keeps free.
-        threads: number of threads of the process.
-        descriptors: number of open file descriptors.
-        shared: number of files that are mapped shared: devices, those of other processes,
+        resident: the resident bytes of the process, including those of the emulated device, but
+            without memory that malloc keeps free.
+        threads: the number of the process's threads.
+        descriptors: the number of open file descriptors.
+        shared: the number of files that are mapped shared: devices, other processes' devices,
             semaphores.
     """
 
@@ -210,7 +210,7 @@ def soak(seconds: float) -> tuple[list[Sample], int]:
         warm-up.
 
     Raises:
-        RuntimeError: a result of a round is wrong.
+        RuntimeError: the result of a round is wrong.
     """
     fill_pools()
     start = time.monotonic()

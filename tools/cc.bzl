@@ -32,10 +32,10 @@ def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"],
     exports.lds lists the exports. With `-c dbg` or `--strip=never`, the file is not stripped.
 
     Args:
-      name: file name of the output.
-      libs: .so files to link with; each has a SONAME.
-      soname: the SONAME of the output; not needed for an extension module.
-      rpaths: entries of RUNPATH.
+      name: the output's file name.
+      libs: the .so files to link with; each has a SONAME.
+      soname: the output's SONAME; not needed for an extension module.
+      rpaths: the entries of RUNPATH.
       extension: whether the output is a Python module. The interpreter resolves the symbols that
         such a module lacks, so missing symbols are no link errors.
       **kwargs: as for cc_binary; deps are targets with headers, or with code for this output.
@@ -76,18 +76,18 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
     linked. Thus a process contains all code only once.
 
     Args:
-      name: name of the component.
-      srcs: sources and private headers.
-      hdrs: headers that other components may include.
-      soname: file name of the library and its SONAME.
-      libs: other components (targets of openreg_library) that this component needs.
+      name: the component's name.
+      srcs: the sources and private headers.
+      hdrs: the headers that other components may include.
+      soname: the library's file name and its SONAME.
+      libs: the other components (openreg_library targets) that this component needs.
       deps: other cc_library targets; their code becomes part of this component.
       objects: cc_library targets (alwayslink) whose code becomes part of this component, but whose
         headers do not. Either their headers include more than the rest of the component may, or
         their code registers something.
       torch: whether the component needs PyTorch's headers and libraries.
       linkopts: more linker options, for everything that links this component.
-      visibility: visibility of NAME, NAME_headers and NAME_shared.
+      visibility: the visibility of NAME, NAME_headers and NAME_shared.
       **kwargs: as for cc_library (defines, tags...).
     """
     libs = [_expand(lib) for lib in libs]

@@ -32,8 +32,8 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     """Runs pytest.
 
     Args:
-        argv: test files relative to the workspace, and arguments for pytest.
-        env: environment that Bazel sets for a test (see its "test encyclopedia").
+        argv: the test files, relative to the workspace, and arguments for pytest.
+        env: the environment that Bazel sets for a test (see its "test encyclopedia").
 
     Returns:
         The exit status.

@@ -35,8 +35,8 @@ def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> No
     Args:
         model: a model on the CPU with one tensor argument.
         inputs: an input on the CPU; the package accepts inputs of the same shape.
-        package: package file to write, ``.pt2``.
-        tensors: tensor file to write.
+        package: the package file to write, ``.pt2``.
+        tensors: the tensor file to write.
     """
     with torch.no_grad():
         expected = model(inputs)

@@ -37,11 +37,11 @@ class Task:
     """The parameters of a run, the same for all processes.
 
     Attributes:
-        shards: number of parts of each batch; a multiple of the number of processes.
-        epochs: passes over the training images.
-        seed: seed for initial weights and batches.
-        bucket_kib: size of a gradient bucket in KiB.
-        trace: trace file of the first process; None for no trace.
+        shards: the number of parts of each batch; a multiple of the number of processes.
+        epochs: the number of passes over the training images.
+        seed: the seed for initial weights and batches.
+        bucket_kib: the size of a gradient bucket in KiB.
+        trace: the first process's trace file; None for no trace.
     """
 
     shards: int
@@ -56,12 +56,12 @@ class Replica:
     """The results of one process.
 
     Attributes:
-        losses: training loss of each step, averaged over all shards.
-        epoch_seconds: time of each epoch, including queued device work.
-        accuracy: share of test images that are classified correctly.
-        digest: hash of the trained parameters.
-        gradient_bytes: bytes that are reduced in each step.
-        spans: device work in the profiled steps.
+        losses: the training loss of each step, averaged over all shards.
+        epoch_seconds: the time of each epoch, including queued device work.
+        accuracy: the share of test images that are classified correctly.
+        digest: the hash of the trained parameters.
+        gradient_bytes: the number of bytes that are reduced in each step.
+        spans: the device work in the profiled steps.
     """
 
     losses: list[float] = field(default_factory=list)

@@ -25,12 +25,12 @@ class Span:
     """A unit of work on the device.
 
     Attributes:
-        rank: rank of the process.
-        step: step in which it was queued, starting at 0.
-        phase: part of the step: "forward", "backward", "optimizer", or "" between them.
-        name: name of the kernel, copy or fill.
-        begin: start in microseconds, on a clock that all processes of this machine share.
-        end: end on the same clock.
+        rank: the process's rank.
+        step: the step in which it was queued, starting at 0.
+        phase: the part of the step: "forward", "backward", "optimizer", or "" between them.
+        name: the name of the kernel, copy or fill.
+        begin: the start in microseconds, on a clock that all processes of this machine share.
+        end: the end on the same clock.
         sequence: for a collective, its number in the group, equal on all ranks; otherwise 0.
         bytes: for a collective, the input bytes of each rank; otherwise 0.
     """
@@ -69,8 +69,8 @@ def spans(trace: Trace, rank: int) -> list[Span]:
     """Returns the work that was queued in ranges named "step", with the phase that queued it.
 
     Args:
-        trace: trace of one process.
-        rank: rank of that process.
+        trace: the trace of one process.
+        rank: that process's rank.
     """
     rows = [row for row in trace.document["traceEvents"] if row.get("ph") == "X"]
 
@@ -166,8 +166,8 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
     """Draws a typical step: the compute stream and the communication stream of each rank.
 
     Args:
-        all_spans: spans of all ranks, at least one.
-        path: output file; its suffix is the format.
+        all_spans: the spans of all ranks, at least one.
+        path: the output file; its suffix is the format.
     """
     step = typical_step(all_spans)
     ranks = sorted({span.rank for span in step})

@@ -19,7 +19,7 @@ def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
         run: the run on the device.
         reference: the run on the CPU.
         digits: the images of both runs.
-        path: output file; its suffix is the format.
+        path: the output file; its suffix is the format.
     """
     figure = Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(f"Handwritten digits on {run.name}, compared with {reference.name}")

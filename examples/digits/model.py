@@ -12,8 +12,8 @@ class Attention(nn.Module):
     """Multi-head self-attention over the positions of a feature map.
 
     Args:
-        width: number of features per position; a multiple of `heads`.
-        heads: number of attention heads.
+        width: the number of features per position; a multiple of `heads`.
+        heads: the number of attention heads.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -40,8 +40,8 @@ class DigitClassifier(nn.Module):
     same losses.
 
     Args:
-        width: number of features per position after the stem.
-        heads: number of attention heads.
+        width: the number of features per position after the stem.
+        heads: the number of attention heads.
     """
 
     def __init__(self, width: int = 64, heads: int = 4) -> None:

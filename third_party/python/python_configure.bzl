@@ -36,7 +36,7 @@ def find_python(ctx, root):
 
     Args:
       ctx: the repository context.
-      root: Label of a file at the top of the workspace.
+      root: the label of a file at the top of the workspace.
 
     Returns:
       The absolute path, a string. Links are not followed, because the path identifies a venv.
@@ -58,7 +58,7 @@ def probe(ctx, python, code, help):
 
     Args:
       ctx: the repository context.
-      python: path of the interpreter.
+      python: the path of the interpreter.
       code: the program; it prints one JSON object.
       help: what the user must do if it fails.
 

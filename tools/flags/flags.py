@@ -25,9 +25,9 @@ class Flags(argparse.ArgumentParser):
     """A parser that reports an error in one line and shows defaults in its help.
 
     Args:
-        prog: name of the program.
+        prog: the program's name.
         description: what the program does.
-        epilog: text at the end of the help.
+        epilog: the text at the end of the help.
     """
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:

@@ -69,7 +69,7 @@ def source_files(root: Path, folders: Sequence[str]) -> list[str]:
 
     Args:
         root: the top of the source tree.
-        folders: folders to search, relative to root; all if empty.
+        folders: the folders to search, relative to root; all if empty.
 
     Raises:
         SystemExit: git is missing or failed.
@@ -130,8 +130,8 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
 
     Args:
         root: the top of the source tree.
-        folders: folders to check, relative to root; all if empty.
-        buildifier: path of the program.
+        folders: the folders to check, relative to root; all if empty.
+        buildifier: the program's path.
     """
     files = source_files(root, folders)
     cpp = [name for name in files if name.endswith((".cc", ".h"))]

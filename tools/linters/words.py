@@ -22,9 +22,9 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
     """Runs codespell and returns its findings, one per line.
 
     Args:
-        root: top of the source tree; its pyproject.toml has codespell's settings.
-        files: files to check, relative to root.
-        dictionary: dictionary to use in addition to codespell's own, relative to root.
+        root: the top of the source tree; its pyproject.toml has codespell's settings.
+        files: the files to check, relative to root.
+        dictionary: the dictionary to use in addition to codespell's own, relative to root.
     """
     command = [f"{sys.prefix}/bin/codespell", "-D", "-", "-D", dictionary, "--", *files]
     done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
@@ -64,7 +64,7 @@ def find_phrases(root: Path, files: Sequence[str], phrases: dict[str, str]) -> s
 
     Args:
         root: the top of the source tree.
-        files: files to check, relative to root; binary files are skipped.
+        files: the files to check, relative to root; binary files are skipped.
         phrases: maps phrases to their replacements.
     """
     patterns = [(pattern(phrase), phrase, use) for phrase, use in phrases.items()]

@@ -38,7 +38,7 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
         out: the archive to write.
         members: maps paths in the archive to contents. It includes the files of dist_info, except
             WHEEL and RECORD, which this function creates.
-        dist_info: name of the folder, NAME-VERSION.dist-info.
+        dist_info: the folder's name, NAME-VERSION.dist-info.
         tag: PYTHON-ABI-PLATFORM.
 
     Raises:
