@@ -54,7 +54,7 @@ class CollectiveCase:
 
     @property
     def bound(self) -> float | None:
-        """Bound of the ratio to Gloo's time; None if there is none."""
+        """The bound for the ratio to Gloo's time; None if there is none."""
         if not self.bytes:
             return TRAINING_BOUND
         return {SIZES[0]: LATENCY_BOUND, SIZES[-1]: BANDWIDTH_BOUND}.get(self.bytes)
@@ -143,9 +143,9 @@ def training(device: torch.device) -> Call:
 
 
 def make(case: CollectiveCase, device: torch.device) -> Call:
-    """Creates the call of a case on a device. The call waits for its result."""
+    """Creates a case's call on a device. The call waits for its result."""
     if case.bytes:
-        # The smallest size is that of the part that one rank sends to another.
+        # The smallest size refers to the part that one rank sends to another.
         size = max(case.bytes, 4 * case.processes) if divides(case) else case.bytes
         call = OPERATIONS[case.operation](size, device)
     else:

@@ -151,7 +151,7 @@ def window(call: Call, calls: int) -> float:
 
 
 def slowest(seconds: float) -> float:
-    """Returns the time of the slowest rank, given that of this rank."""
+    """Returns the time of the slowest rank, given this rank's time."""
     everyone = torch.tensor([seconds], dtype=torch.float64)
     dist.all_reduce(everyone, dist.ReduceOp.MAX)
     return everyone.item()

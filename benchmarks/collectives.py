@@ -3,7 +3,7 @@
 
 A time is measured from the call to the end of the synchronized collective, on the slowest rank.
 After a warm-up, windows of calls alternate between both backends in the same processes. The report
-has the medians of the times and of their ratios over the rounds. The size is that of each rank's
+has the medians of the times and of their ratios over the rounds. The size refers to each rank's
 larger buffer. Gloo's reduce-scatter is an all-reduce of which each rank keeps a part: torch has no
 other implementation for it.
 """

@@ -25,7 +25,7 @@ from benchmarks.eager import machine
 from benchmarks.measurement import Effort
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
-MEAN_BOUND = 1.0  # bound of the geometric mean over all cases of a table
+MEAN_BOUND = 1.0  # bound for the geometric mean over all cases in a table
 FULL = Effort(window=0.05, rounds=15)
 QUICK = Effort(window=0.01, rounds=3)
 FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # number of processes for each compile time

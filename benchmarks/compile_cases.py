@@ -37,12 +37,12 @@ class CompileCase:
 
     @property
     def bound(self) -> float:
-        """Bound of the ratio of the device's time to the CPU's, both compiled."""
+        """The bound for the ratio of the device's time to the CPU's, both compiled."""
         return 1.40 if self.gate else 1.10
 
     @property
     def replay_bound(self) -> float | None:
-        """Bound of the ratio of the device's time with replay to the CPU's without."""
+        """The bound for the ratio of the device's time with replay to the CPU's time without."""
         return 0.90 if self.small else None
 
 
@@ -85,8 +85,7 @@ def inference(
 
 
 def transformer_inference(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step that runs an encoder layer on 8 sequences of 64, without torch's fused
-    operator."""
+    """Makes a step that runs an encoder layer on 8 x 64 tokens, without torch's fused operator."""
     torch.backends.mha.set_fastpath_enabled(False)
     return inference(transformer_layer, (8, 64, 128), device, compiled)
 

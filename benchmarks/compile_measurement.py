@@ -55,7 +55,7 @@ def _leave_nothing() -> None:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """The cost of the first call of a compiled function.
+    """The cost of the first call to a compiled function.
 
     Attributes:
         seconds: the time from the call until the device had finished.
@@ -140,7 +140,7 @@ class Bench:
         return {" ".join(way): times for way, times in zip(ways, seconds, strict=True)}
 
     def first_call(self, case: str, device: str) -> FirstCall:
-        """Measures the first call of a compiled function, in a new process."""
+        """Measures the first call to a compiled function, in a new process."""
         with Worker[str, FirstCall](prepare_first, device, self.threads, self.cache) as worker:
             return worker.ask(case, TIMEOUT)
 

@@ -26,13 +26,12 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, rounded to two decimals as printed, is within the bound; None without
-        one."""
+        """Whether the ratio, rounded to two decimals, is within the bound; None without a bound."""
         return within(self.median, self.bound)
 
 
 def ratio(way: str, bound: float | None, ours: list[float], theirs: list[float]) -> Ratio:
-    """Divides the times of one variant by those of another, round by round."""
+    """Divides the times of one variant by the times of another, round by round."""
     low, median, high = quartiles([a / b for a, b in zip(ours, theirs, strict=True)])
     return Ratio(way, bound, median, low, high)
 
@@ -83,7 +82,7 @@ class Table:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios of `mean_of`; None if no case has one."""
+        """The geometric mean of the ratios of `mean_of`; None if no case has one."""
         ratios = [r.median for row in self.good for r in row.ratios if r.way == self.mean_of]
         return statistics.geometric_mean(ratios) if ratios else None
 

@@ -20,8 +20,8 @@ import torch
 import torch.multiprocessing
 
 PATIENCE = 100.0  # seconds until a process counts as hanging, including its start
-ELEMENTS = 1 << 16  # number of elements of a shared tensor: 256 KiB
-NAP = 100_000_000  # nanoseconds; duration of the work that a kill interrupts
+ELEMENTS = 1 << 16  # number of elements in a shared tensor: 256 KiB
+NAP = 100_000_000  # the duration, in nanoseconds, of the work that a kill interrupts
 
 
 def serve(inbox: Any, outbox: Any) -> None:
@@ -66,7 +66,7 @@ class Importer:
     def __init__(self, lifetime: int = 50) -> None:
         self.lifetime = lifetime
         self.started = 0
-        self.rounds = 0  # number of rounds of the current process
+        self.rounds = 0  # number of rounds that the current process has served
         self._context = torch.multiprocessing.get_context("spawn")
         self._process: Any = None
 

@@ -24,8 +24,8 @@ from benchmarks.service_cases import SERVICES
 
 CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"
-SETTLE = 0.02  # seconds; longer than the OpenMP threads of an idle process spin
-TIMEOUT = 120.0  # seconds for one window; far more than necessary, to detect a hang
+SETTLE = 0.02  # seconds; longer than an idle process's OpenMP threads spin
+TIMEOUT = 120.0  # seconds for one window, far more than it needs; a longer time is a hang
 # Number of calls before timing. A compiled function compiles in its first two calls (an optimizer
 # has no state in the first), and warms up and captures a graph in up to four more.
 WARM_UP = 8

@@ -97,7 +97,7 @@ def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
             elif way == "device":
                 bound = DEVICE_BOUND
             elif way == "cpu":
-                bound = cpu_ratios.get(way)  # not worse than the cost of the profiler on the CPU
+                bound = cpu_ratios.get(way)  # no worse than the profiler's cost on the CPU
             found.append(Row(device, way, statistics.median(each), low, median, high, bound))
     return found
 

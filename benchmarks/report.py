@@ -35,7 +35,7 @@ class Run:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios of all cases that ran; None if no case ran."""
+        """The geometric mean of the ratios of all cases that ran; None if no case ran."""
         logs = [math.log(r.ratio) for r in self.results if not r.error]
         return math.exp(sum(logs) / len(logs)) if logs else None
 

@@ -12,11 +12,11 @@ class NamedCase(Protocol):
 
     @property
     def group(self) -> str:
-        """Name of a group of related cases."""
+        """The name of a group of related cases."""
 
     @property
     def name(self) -> str:
-        """Name of the row."""
+        """The row's name."""
 
 
 AnyCase = TypeVar("AnyCase", bound=NamedCase)

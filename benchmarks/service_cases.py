@@ -35,7 +35,7 @@ def allocation(size: int, device: torch.device) -> Step:
 
 
 def allocations_of_two_threads(size: int, device: torch.device) -> Step:
-    """Makes a step of ALLOCATIONS allocations by each of two threads with their own streams."""
+    """Makes a step in which each of two threads, on its own stream, allocates ALLOCATIONS times."""
     begin = threading.Barrier(2)
 
     def prepare() -> None:
@@ -74,8 +74,7 @@ def copy_out(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copies_beside_computing(device: torch.device) -> Step:
-    """Makes a step that copies 16 MiB in and out beside a product; streams run them
-    concurrently."""
+    """Makes a step that copies 16 MiB in and out during a product, with streams concurrently."""
     size = 16 << 20
     into, out = copy_in(size, True, device), copy_out(size, True, device)
     x = random(512, 512).to(device)
@@ -163,7 +162,7 @@ def stream_create(device: torch.device) -> Step:
 
 
 def stream_switch(device: torch.device) -> Step:
-    """Makes a step that enters and leaves the context of a stream."""
+    """Makes a step that enters and leaves a stream's context."""
     context = contextlib.nullcontext() if device.type == "cpu" else torch.Stream(device)
 
     def switch() -> None:
@@ -193,7 +192,7 @@ def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step
         return step
     stream, graph = torch.Stream(device), torch.accelerator.Graph()
     for _ in range(2):
-        step()  # the first calls of operators do work that cannot be captured
+        step()  # the first calls to operators do work that cannot be captured
     with stream, graph:
         result = step()
 

@@ -31,12 +31,12 @@ from benchmarks.cases import cnn, training
 from benchmarks.importer import Importer
 from tools.flags.flags import Flags, output, picture
 
-WARM_UP = 0.2  # share of the time that is warm-up
+WARM_UP = 0.2  # share of the time that is used for the warm-up
 TOLERANCE = 0.02  # accepted relative growth of resident memory
 DEVICE = torch.device("openreg")
 POOLED = 32  # number of streams in a device's pool, handed out round robin (docs/streams.md)
 REPLAYS = 5  # replays of each graph
-STREAMS = 4  # streams of each device that a round of copies uses
+STREAMS = 4  # streams per device in a round of copies
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,8 @@ def shared_files(maps: str) -> int:
 def soak(seconds: float) -> tuple[list[Sample], int]:
     """Runs rounds for this time, at least three.
 
-    Returns:
-        A sample before the first round and after each round, and the index of the one after the
-        warm-up.
+    Returns: A sample before the first round and after each round, and the index of the sample after
+        the warm-up.
 
     Raises:
         RuntimeError: the result of a round is wrong.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The activities of the soak work, and the soak detects leaks."""
+"""The soak's activities work, and the soak detects leaks."""
 
 import json
 from collections.abc import Callable

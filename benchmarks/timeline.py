@@ -15,7 +15,7 @@ COLOURS = "tab:blue", "tab:green", "tab:orange"
 
 @dataclass(frozen=True)
 class Span:
-    """The time of one operation of a stream.
+    """The time of one operation on a stream.
 
     Attributes:
         lane: one of LANES.

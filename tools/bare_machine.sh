@@ -12,8 +12,8 @@
 # the two commands in the README and the build of the wheel. Only the pip and proxy settings of the
 # caller's environment are passed on. FOLDER is not deleted afterwards.
 #
-#   --suite SUITE  Debian release (bookworm). Other releases have no Python 3.11, so that of this
-#                  machine is mounted into FOLDER. It must be Debian's, with venv and headers.
+#   --suite SUITE  Debian release (bookworm). Other releases have no Python 3.11, so this machine's
+#                  Python is mounted into FOLDER. It must be Debian's, with venv and headers.
 #   --mirror URL   the mirror for debootstrap
 #   --share PATH   a file or folder to mount at the same path, read-only. Share this machine's apt
 #                  and pip settings (/etc/apt/..., a pip.conf, a folder of wheels) if the defaults

@@ -83,7 +83,7 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
       libs: the other components (openreg_library targets) that this component needs.
       deps: other cc_library targets; their code becomes part of this component.
       objects: cc_library targets (alwayslink) whose code becomes part of this component, but whose
-        headers do not. Either their headers include more than the rest of the component may, or
+        headers do not. Their headers include more than the rest of the component may include, or
         their code registers something.
       torch: whether the component needs PyTorch's headers and libraries.
       linkopts: more linker options, for everything that links this component.

@@ -76,8 +76,7 @@ class _Sizes:
 
 
 class Replay:
-    """Wraps a function whose inputs are integers and tensors on one device; captures and replays
-    it.
+    """Captures and replays a function whose inputs are integers and tensors on one device.
 
     Args:
         function: takes a list of inputs, which it may clear, and returns a list or a tuple. Its

@@ -206,7 +206,7 @@ class Learner:
 
 
 def digest(network: nn.Module) -> str:
-    """Returns a hash of the bits of all parameters."""
+    """Returns a hash of all parameters' bits."""
     state = hashlib.sha256()
     for parameter in network.parameters():
         state.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())

@@ -136,7 +136,7 @@ def hidden_share(all_spans: Sequence[Span]) -> float | None:
 def bandwidth(all_spans: Sequence[Span]) -> float | None:
     """Computes the bandwidth of gradient reductions in bytes per second; None if there were none.
 
-    The time of a reduction is that of the last rank to arrive, because the others wait for it.
+    The time of a reduction is measured on the last rank to arrive, because the others wait for it.
     """
     by_number: dict[int, list[Span]] = defaultdict(list)
     for span in reductions_of(all_spans):
@@ -151,7 +151,7 @@ def reductions_of(all_spans: Iterable[Span]) -> list[Span]:
 
 
 def typical_step(all_spans: Sequence[Span]) -> list[Span]:
-    """Returns the spans of the step with median duration; at least one span is required."""
+    """Returns the spans of the step with the median duration; at least one span is required."""
     by_step: dict[int, list[Span]] = defaultdict(list)
     for span in all_spans:
         by_step[span.step].append(span)
@@ -203,7 +203,7 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
 def draw_rank(
     axes: Axes, row: int, own: Sequence[Span], origin: float, came: dict[int, float]
 ) -> None:
-    """Draws the two rows of a rank, with the duration of its backward behind both."""
+    """Draws the two rows of a rank, and behind both the time of its backward."""
 
     def bars(place: int, found: Iterable[tuple[float, float]], colour: str) -> None:
         pieces = [((begin - origin) / 1e3, (end - begin) / 1e3) for begin, end in found]

@@ -98,8 +98,7 @@ def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
 def run(
     digits: Digits, where: torch.device, epochs: int, seed: int, mode: Mode = Mode.PLAIN
 ) -> Record:
-    """Trains a network and shows a progress bar if the output is a terminal; returns the
-    results."""
+    """Trains a network, with a progress bar if the output is a terminal; returns the results."""
     steps = epochs * (len(digits.train) // BATCH)
     what = f"training on {Record(where, mode).name}"
     with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:

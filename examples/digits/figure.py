@@ -42,7 +42,7 @@ def draw_losses(axes: Axes, run: Record, reference: Record) -> None:
 
 
 def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
-    """Draws the difference of the losses and its bound."""
+    """Draws the difference between the losses, and its bound."""
     differences = loss_differences(run, reference)
     axes.plot(differences, ".", markersize=3, color="tab:purple")
     compared = min(COMPARED_STEPS, len(differences))

@@ -5,9 +5,9 @@ Importing the module registers the device. torch supports one out-of-tree device
 backend may be loaded in the process: set TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md lists what such
 a backend can and cannot do.
 
-A tensor of the device has torch's own class. The array is an attribute of its storage, because
-torch passes on the storage when it creates another tensor with the same data (for example when
-autograd saves a result). Arrays have their own strides; for torch, every tensor is contiguous.
+A device tensor has torch's own class. The array is an attribute of its storage, because torch
+passes on the storage when it creates another tensor with the same data (for example when autograd
+saves a result). Arrays have their own strides; for torch, every tensor is contiguous.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
 
 
 def wrap(array: Array) -> Tensor:
-    """Creates a tensor of the device over the memory of ``array``.
+    """Creates a device tensor over the memory of ``array``.
 
     Raises:
         TypeError: the dtype is not supported by torch.
@@ -97,13 +97,13 @@ def refuse_bytes() -> None:
 
 
 def unwrap(tensor: Tensor) -> Array:
-    """Returns the array of a tensor of the device."""
+    """Returns the array of a device tensor."""
     array: Array = tensor.untyped_storage().array
     return array
 
 
 def is_ours(value: object) -> bool:
-    """Returns whether ``value`` is a tensor of the device."""
+    """Returns whether ``value`` is a device tensor."""
     return isinstance(value, Tensor) and value.device.type == NAME
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """@googletest: GoogleTest and GoogleMock, from sources on the machine.
 
-$OPENREG_GOOGLETEST is their folder. The default is that of Debian's package `googletest`.
+$OPENREG_GOOGLETEST is their folder. The default is the folder of Debian's package `googletest`.
 """
 
 _BUILD = """\

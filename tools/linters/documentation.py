@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the pages of the documentation match the tree.
+"""Checks that the documentation pages match the tree.
 
 - Lines have at most 120 characters.
 - Links to files and headings have a target. docs/README.md lists all pages of docs/.
@@ -246,7 +246,7 @@ def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
 
 
 def _lost(block: Sequence[str], source: Sequence[str]) -> str:
-    """Returns a line of the first part of the block that source lacks; "" if it lacks none.
+    """Returns a line from the first part of the block that source lacks; "" if it lacks none.
 
     Lines `...` separate the parts, which must be in the source in the same order.
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 from tools import bazel_workspace
 from tools.linters import documentation, words
 
-# The programs of the environment that runs this program.
+# The folder of programs in the environment that runs this program.
 _BIN = Path(sys.prefix) / "bin"
 # The dictionary for codespell, and the phrases that codespell cannot match.
 _WORDS = "tools/linters/words.txt"
@@ -111,7 +111,7 @@ def command_output(root: Path, *commands: Sequence[str | Path]) -> str:
 
 
 def clang_tidy(folders: Sequence[str]) -> str:
-    """Runs clang-tidy on the C++ targets of folders, as Bazel actions, whose results are cached."""
+    """Runs clang-tidy on the C++ targets in folders, as Bazel actions with cached results."""
     done = bazel_workspace.bazel(
         "build",
         "--keep_going",

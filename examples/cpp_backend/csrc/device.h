@@ -15,7 +15,7 @@ namespace acme {
 inline constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 inline constexpr c10::DeviceIndex kDevices = 2;
 
-// The current device of the calling thread.
+// The calling thread's current device.
 inline thread_local c10::DeviceIndex current_device = 0;
 
 // Checks an index and returns it, or the current device's index for -1.

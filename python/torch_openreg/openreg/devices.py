@@ -203,8 +203,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Return whether kernels of ``device`` can access the peer's memory: True if the devices
-    differ.
+    """Return whether kernels of ``device`` can access the peer's memory: True if the two differ.
 
     Raises:
         ValueError: for a device that is not openreg.

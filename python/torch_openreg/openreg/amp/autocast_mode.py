@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Provides autocast regions, and decorators that make a ``torch.autograd.Function`` respect
-them."""
+"""Provides autocast regions, and decorators that make ``torch.autograd.Function`` respect them."""
 
 from functools import partial
 
