@@ -103,7 +103,7 @@ class Importer:
             self._end(killed)
             # Imported memory must outlive its owner.
             if any(one.sub_(total / ELEMENTS).any().item() for one in answers):
-                raise RuntimeError("imported memory changed when its owner ended")
+                raise RuntimeError("imported memory changed after its owner ended")
         answers.clear()
         after = _allocated()
         if after != before:

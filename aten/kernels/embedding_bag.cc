@@ -52,9 +52,9 @@ void check_weights(const at::Tensor& weight, const at::Tensor& indices, const Op
   at::checkSameType("embedding_bag", at::TensorArg(weight, "weight", 1),
                     at::TensorArg(*weights, "per_sample_weights", 1));
   TORCH_CHECK(weights->dim() == 1 && weights->numel() == indices.numel(),
-              "embedding_bag: per_sample_weights must have one dimension and as many elements as "
-              "indices, ",
-              indices.numel(), ", but has sizes ", weights->sizes());
+              "embedding_bag: per_sample_weights must have one dimension and one element for each "
+              "of the ",
+              indices.numel(), " indices, but has sizes ", weights->sizes());
 }
 
 void check_bags(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets,

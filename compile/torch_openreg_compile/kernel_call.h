@@ -43,8 +43,8 @@ void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const 
         return;
       }
       throw std::runtime_error(std::string("kernel ") + kernel +
-                               " of device openreg cannot write to a CPU tensor: allocate it on "
-                               "the device");
+                               " of device openreg cannot write to a CPU tensor: allocate the "
+                               "tensor on the device");
     }
     if (value == nullptr) {
       packed->set(index, value);

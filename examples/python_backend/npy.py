@@ -255,8 +255,8 @@ def set_(
     """
     if offset != 0 or tuple(size) != source.array.shape:
         raise NotImplementedError(
-            f"npy: set_ needs a whole storage, offset 0 and shape {source.array.shape}, but got "
-            f"offset {offset} and shape {tuple(size)}"
+            "npy: set_ takes only a whole storage: expected offset 0 and shape "
+            f"{source.array.shape}, but got offset {offset} and shape {tuple(size)}"
         )
     x.data = wrap(source.array)
     return x

@@ -112,7 +112,7 @@ class GraphInputs:
         raise RuntimeError(
             f"the graph cannot be replayed: {len(gone)} of the external tensors that it uses were "
             f"freed, and other tensors may use their memory:{described}{more}\n"
-            "Keep the tensors as long as the graph, and change their values in place."
+            "Keep the tensors alive as long as the graph, and change their values in place."
         )
 
 

@@ -240,7 +240,7 @@ class _Graphed:
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor):
                 raise TypeError(
-                    "make_graphed_callables: sample_args may contain only tensors, but got a "
+                    "make_graphed_callables: sample_args may contain only tensors, but got "
                     f"{type(leaf).__name__}: bind other arguments to the callable"
                 )
         self.inputs: _Tensors = tuple(leaves)

@@ -44,7 +44,7 @@ def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
         try:
             summary.draw(trace, path, flags.top)
         except ImportError as error:
-            print(f"no picture: {error} (pip install matplotlib, or --plot none)", file=sys.stderr)
+            print(f"cannot plot: {error} (pip install matplotlib, or --plot none)", file=sys.stderr)
             return 1
         print(f"\npicture: {path}")
     return 0
@@ -66,7 +66,7 @@ def _convert(trace: Trace, flags: argparse.Namespace) -> int:
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+        raise argparse.ArgumentTypeError(f"expected at least 1, but got {number}")
     return number
 
 

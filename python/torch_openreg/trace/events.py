@@ -93,7 +93,7 @@ def read(path: Path) -> Trace:
     try:
         _sort(document["traceEvents"], trace)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"an event of the trace is malformed: {error!r}") from error
+        raise ValueError(f"an event in the trace is malformed: {error!r}") from error
     trace.work.sort(key=lambda work: (work.begin, work.end))
     return trace
 
