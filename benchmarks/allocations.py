@@ -26,7 +26,7 @@ Program = Callable[[], None]
 
 
 def digits() -> None:
-    """Trains the network of examples/digits with two batch sizes, as at the end of an epoch."""
+    """Trains the network from examples/digits with two batch sizes, as at the end of an epoch."""
     model = DigitClassifier().to("openreg")
     optimizer = new_optimizer(model)
     scaler = torch.amp.GradScaler("openreg", enabled=False)
@@ -87,7 +87,7 @@ def operations(events: list[dict[str, Any]]) -> list[str]:
 
 
 def record(program: Program) -> list[str]:
-    """Runs a program and returns the lines of its first operations."""
+    """Runs a program and returns the lines for its first operations."""
     torch.manual_seed(0)
     memory = torch.openreg.memory
     memory._record_memory_history(context=None)

@@ -25,7 +25,7 @@ Step = Callable[[], Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table.
+    """One row in the table.
 
     Attributes:
         group: the name of a group of cases whose times have the same main cause.
@@ -212,7 +212,7 @@ def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: to
 
 
 def digits_training(device: torch.device, amp: bool = False) -> Step:
-    """Makes a training step of //examples/digits that includes the copy of the batch."""
+    """Makes a training step from //examples/digits that includes the copy of the batch."""
     torch.manual_seed(0)
     model = DigitClassifier().to(device)
     optimizer = new_digits_optimizer(model)
@@ -246,7 +246,7 @@ def transformer_pass(device: torch.device, amp: bool = False) -> Step:
 
 
 def read(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """Makes a step that reads the result of another step on the host."""
+    """Makes a step that reads another step's result on the host."""
     step = make(device)
     return lambda: step().cpu()
 

@@ -29,7 +29,7 @@ WIDTH, LAYERS, IMAGES = 1600, 4, 16
 
 @dataclass(frozen=True)
 class CollectiveCase:
-    """One row of the table.
+    """One row in the table.
 
     Attributes:
         processes: the number of ranks in the group.

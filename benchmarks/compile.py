@@ -33,7 +33,7 @@ FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # number of processes for each compile t
 
 @dataclass(frozen=True)
 class Section:
-    """One table of the report.
+    """One table in the report.
 
     Attributes:
         name: the prefix of the table's case names for --filter; empty for the first table.
@@ -58,7 +58,7 @@ class Section:
         return f"{self.name}: {case.name}" if self.name else case.name
 
     def table(self, device: str, rows: Sequence[Row]) -> Table:
-        """Returns the table of the results on a device."""
+        """Returns the table of results on a device."""
         reference, mean_of = self.reference.format(device), self.mean_of.format(device)
         complete = len(rows) == len(self.cases) and not any(row.error for row in rows)
         bound = MEAN_BOUND if mean_of and complete else None

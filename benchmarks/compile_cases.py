@@ -20,7 +20,7 @@ Compiler = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class CompileCase:
-    """One row of the table.
+    """One row in the table.
 
     Attributes:
         name: the row's unique name.

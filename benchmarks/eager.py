@@ -110,7 +110,7 @@ def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, who
         bar.set_description(f"{threads or 'default'} threads")
         names = [case.name for case in flags.cases]
         for result, count in measure(names, str(flags.device), threads, effort, bounds.case):
-            results[result.name] = result  # replaces the result of the previous pass
+            results[result.name] = result  # replaces the previous pass's result
             used = max(used, count)
             bar.set_postfix_str(result.name, refresh=False)
             bar.update()

@@ -86,7 +86,7 @@ def steps(importtime: str) -> dict[str, float]:
 
 
 def measure(environment: Mapping[str, str]) -> dict[str, float]:
-    """Returns the time of each step in one new process in milliseconds, and their total."""
+    """Returns the time of each step, and the total, in milliseconds, for one new process."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", _PROGRAM],
         env=environment,

@@ -25,7 +25,7 @@ NAP = 100_000_000  # the duration, in nanoseconds, of the work that a kill inter
 
 
 def serve(inbox: Any, outbox: Any) -> None:
-    """Answers messages until it receives None; the main function of the other process.
+    """Answers messages until it receives None. This is the other process's main function.
 
     Args:
         inbox: a queue. The first message is the number of intra-op threads. Each later one is a
@@ -71,7 +71,7 @@ class Importer:
         self._process: Any = None
 
     def share(self) -> None:
-        """Shares tensors of each device, imports the answers, and waits until all memory is free.
+        """Shares tensors on each device, imports the answers, and waits until all memory is free.
 
         Raises:
             RuntimeError: a value is wrong, memory is not released, or the process fails.

@@ -80,7 +80,7 @@ def measure(device: str, way: str) -> float:
 
 
 def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
-    """Returns the figures of each variant.
+    """Returns the figures for each variant.
 
     Args:
         times: nanoseconds by device ("cpu" first), variant and round.

@@ -30,7 +30,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The title of this run in a report."""
+        """This run's title in a report."""
         return f"{self.threads} thread{'s' * (self.threads != 1)}"
 
     @property

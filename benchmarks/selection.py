@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parses the flag that selects cases of a benchmark."""
+"""Parses the flag that selects a benchmark's cases."""
 
 import argparse
 import re
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 
 class NamedCase(Protocol):
-    """A row of a table of cases."""
+    """A row in a table of cases."""
 
     @property
     def group(self) -> str:

@@ -41,7 +41,7 @@ STREAMS = 4  # streams per device in a round of copies
 
 @dataclass(frozen=True)
 class Sample:
-    """The resources of the process at one moment.
+    """The process's resources at one moment.
 
     Attributes:
         seconds: the time since the start.

@@ -217,7 +217,7 @@ def test_embedding_with_max_norm() -> None:
 
 
 def test_constants_beside_several_results() -> None:
-    """If a node of a run cannot be lowered, the nodes are lowered one by one."""
+    """If a node in a run cannot be lowered, the nodes are lowered one by one."""
 
     def function(x: Tensor) -> Tensor:
         first, second = x.chunk(2)

@@ -37,7 +37,7 @@ log: logging.Logger = _register()
 
 
 def log_source(title: str, gm: fx.GraphModule) -> None:
-    """Log the source of a graph, with shapes, strides and devices, if the log is enabled."""
+    """Log a graph's source, with shapes, strides and devices, if the log is enabled."""
     if log.isEnabledFor(logging.DEBUG):
         source = gm.print_readable(print_output=False, include_stride=True, include_device=True)
         log.debug("%s:%s", title, source)

@@ -35,7 +35,7 @@ class Arrow:
 
 
 def libraries(package: str) -> str:
-    """Returns a query for the targets of a package, without tests."""
+    """Returns a query for a package's targets, without tests."""
     return f"({package} except kind('_test rule', {package}))"
 
 
@@ -122,7 +122,7 @@ _LAYERED = ["runtime/device"]
 
 
 def include_circle(package: str) -> list[str]:
-    """Returns files of a package that form an include cycle, or [] if there is no cycle.
+    """Returns the files of a package that form an include cycle, or [] if there is no cycle.
 
     A header and its .cc count as one file.
     """

@@ -7,7 +7,7 @@ load("//tools:slow_tests.bzl", "SLOW_TESTS")
 def openreg_py_test(name, srcs, args = [], data = [], deps = [], tags = [], **kwargs):
     """py_test with pytest as its main program.
 
-    `--test_filter=EXPRESSION` becomes pytest's -k; shard_count splits the tests of the files.
+    `--test_filter=EXPRESSION` becomes pytest's -k; shard_count splits the tests in the files.
 
     Args:
       name: the test's name.

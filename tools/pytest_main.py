@@ -20,7 +20,7 @@ class Shard:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Deselects the tests of the other shards. pytest calls this hook."""
+        """Deselects the other shards' tests. pytest calls this hook."""
         kept = items[self.index :: self.total]
         dropped = [item for n, item in enumerate(items) if n % self.total != self.index]
         items[:] = kept

@@ -60,7 +60,7 @@ using namespace torch::aot_inductor;
 
 
 def functions() -> list[tuple[str, str, str]]:
-    """Return the declaration, the definition and the operator's header of each function."""
+    """Return each function's declaration, its definition and the operator's header."""
     folder = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
     parsed = parse_native_yaml(str(folder / "native_functions.yaml"), str(folder / "tags.yaml"))
     result = []

@@ -46,7 +46,7 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Option
   }
 }
 
-// Throws unless all operands can be expanded to the size of the first.
+// Throws unless all operands can be expanded to the first operand's size.
 void check_sizes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
   const auto check = [&](const at::Tensor& other) {
     TORCH_CHECK(at::infer_size(self.sizes(), other.sizes()) == self.sizes(),

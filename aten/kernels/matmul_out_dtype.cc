@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-// Converts an operand to the dtype of the result.
+// Converts an operand to the result's dtype.
 at::Tensor convert(const at::Tensor& operand, at::ScalarType out_dtype) {
   const bool reduced = operand.scalar_type() == at::kHalf || operand.scalar_type() == at::kBFloat16;
   TORCH_CHECK(operand.scalar_type() == out_dtype || (reduced && out_dtype == at::kFloat),

@@ -109,7 +109,8 @@ constexpr const char* kInFloat[] = {
     "multilabel_margin_loss_forward",
     "multilabel_margin_loss_forward.output",
 };
-// The operators in this list are computed in float32 only for float16: the CPU supports bfloat16.
+// The operators in this list are computed in float32 only for float16, because the CPU supports
+// bfloat16.
 constexpr const char* kHalfInFloat[] = {"rrelu_with_noise", "rrelu_with_noise.out",
                                         "rrelu_with_noise_"};
 

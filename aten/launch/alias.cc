@@ -43,7 +43,7 @@ c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& 
                                                /*resizable=*/true);
 }
 
-// Makes an alias storage point to the memory of another storage.
+// Makes an alias storage point to another storage's memory.
 void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
   if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
           kernel_pointer(source.data())))) {

@@ -190,7 +190,7 @@ enum class Check : uint8_t {
 };
 
 struct LaunchSite {
-  const char* name;  // name of the operator; static storage
+  const char* name;  // the operator's name; static storage
   int64_t cost;
   bool awaited = false;    // the caller synchronizes with the stream immediately
   bool serial = false;     // the kernel opens no parallel region
@@ -218,7 +218,7 @@ class KernelScope {
 
  private:
   std::optional<TeamScope> team_;
-  std::optional<c10::impl::LocalDispatchKeySet> keys_;  // previous keys of the thread, if changed
+  std::optional<c10::impl::LocalDispatchKeySet> keys_;  // the thread's previous keys, if changed
   std::optional<at::DisableRecordFunctionGuard> unobserved_;  // if operators are observed
   c10::WarningHandler* warning_handler_;
   unsigned float_mode_;
@@ -283,7 +283,7 @@ orError_t run_closure(void* arguments) noexcept {
   return error;
 }
 
-// Runs the Closure at a replay. `arguments` are the bytes of the launch.
+// Runs the Closure at a replay. `arguments` are the launch's bytes.
 template <class Closure>
 orError_t replay_closure(void* arguments) noexcept {
   static_cast<Launch*>(arguments)->replayed = true;

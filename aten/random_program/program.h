@@ -87,7 +87,7 @@ class Program {
     bool needs_tensor;
   };
 
-  // Arguments of the current step.
+  // The current step's arguments.
 
   const std::string& word(size_t index) const { return step_->at(index + 1); }
 

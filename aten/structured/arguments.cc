@@ -66,8 +66,8 @@ at::DimVector indexed_sizes(const at::Tensor& self,
   return sizes;
 }
 
-// Returns whether one of the indices is a mask. Throws if the shape of a mask does not match the
-// indexed dimensions.
+// Returns whether one of the indices is a mask. Throws if a mask's shape does not match the indexed
+// dimensions.
 bool has_masks(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   bool found = false;
   int64_t dim = 0;

@@ -49,7 +49,7 @@ class Prepared:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One operator of operators.yaml; the top of that file explains the fields."""
+    """One operator in operators.yaml; the top of that file explains the fields."""
 
     name: str
     reason: str
@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def launch_cost(self) -> str:
-        """The C++ expression for the cost of a launch."""
+        """The C++ expression for a launch's cost."""
         return f"operands.numel(){self.cost_factor}" if self.cost.isdecimal() else self.cost
 
     def parameters(self, arguments: list[CppArgument]) -> list[str]:
@@ -101,11 +101,11 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
     """Parse operators.yaml.
 
     Args:
-      text: the contents of the file.
+      text: the file's contents.
       torch: the operators, to check the names.
 
     Returns:
-      The entries, in the order of the file.
+      The entries, in the file's order.
 
     Raises:
       ListError: for an unknown field, kind or operator, or a duplicate operator.

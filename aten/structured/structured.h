@@ -110,7 +110,7 @@ class Outputs {
       return slots_[index].defined();
     }
   }
-  // Returns the tensors of a functional variant; otherwise nullptr, because the caller has them.
+  // Returns a functional variant's tensors; otherwise nullptr, because the caller has them.
   auto take() {
     if constexpr (kGiven) {
       return nullptr;

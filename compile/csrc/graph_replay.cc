@@ -52,7 +52,7 @@ py::object wrapped(at::Tensor tensor) {
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
 }
 
-// The requirements for one input of a call.
+// The requirements for one of a call's inputs.
 struct Operand {
   py::object number;  // an input that is not a tensor must be equal to this
   Numbers sizes;
@@ -67,7 +67,7 @@ struct Operand {
     return tensor.sizes() == c10::IntArrayRef(sizes) &&
            tensor.strides() == c10::IntArrayRef(strides);
   }
-  // Returns a view of an input of this layout in which no element is repeated.
+  // Returns a view of an input with this layout; the view contains no element twice.
   at::Tensor elements_of(const at::Tensor& tensor) const {
     return c10::IntArrayRef(copied_sizes) == c10::IntArrayRef(sizes)
                ? tensor
@@ -75,7 +75,7 @@ struct Operand {
   }
 };
 
-// Describes one result of a call.
+// Describes one of a call's results.
 struct Result {
   enum class Kind : uint8_t { kObject, kInput, kViewOfInput, kOwned };
   Kind kind = Kind::kObject;

@@ -18,7 +18,7 @@ from torch_openreg_compile import checkpointing, dead_code
 from torch_openreg_compile.options import parse
 from torch_openreg_compile.validation import validate
 
-#: Modes of torch.compile, expressed as options.
+# : The modes of torch.compile, expressed as options.
 _MODES: dict[str | None, dict[str, Any]] = {
     None: {},
     "default": {},
@@ -41,7 +41,7 @@ def openreg(
 
     Args:
         gm: the graph; it is changed in place.
-        example_inputs: the values of its placeholders, in their order.
+        example_inputs: the values of the graph's placeholders, in the same order.
         mode: "reduce-overhead" is equivalent to options ``{"passes": [], "then": "graph"}``.
         options: the fields of ``torch_openreg_compile.options.Options``. Without options the graph
             runs as captured; with options it goes through passes and AOTAutograd (``pipeline``).
@@ -78,7 +78,7 @@ def openreg(
 
 @functools.cache
 def _dump_folder() -> str:
-    """Return the folder for the graphs of this process."""
+    """Return the folder for this process's graphs."""
     return tempfile.mkdtemp(prefix="openreg_debug_")
 
 

@@ -42,7 +42,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         parent_wrapper: PythonWrapperCodegen | None,
         partition_signatures: Any = None,
     ) -> PythonWrapperCodegen:
-        """Return the code generator of a graph or subgraph."""
+        """Return the code generator for a graph or subgraph."""
         return OpenRegCppWrapper()
 
     @staticmethod
@@ -66,7 +66,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
             self.header.splice(torch.get_device_module(DEVICE_TYPE)._compiled_operators())
 
     def write_header(self) -> None:
-        """Write the header of the code."""
+        """Write the code's header."""
         if V.graph.aot_mode:
             # torch would precompile a header named after this device, which does not exist. The
             # setting is read later, and there is no hook to restore it afterwards.
@@ -149,7 +149,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
     def codegen_write_arg_with_large_length_string(
         self, arg_name: str, *others: Any, **more: Any
     ) -> None:
-        """Write a member of a model in its constructor; set the device before the first member."""
+        """Write a member in a model's constructor; set the device before the first member."""
         if arg_name == "in_spec_":
             self.prefix.splice(_SET_DEVICE)
         super().codegen_write_arg_with_large_length_string(arg_name, *others, **more)

@@ -61,7 +61,7 @@ def keep_heavy_results(graph: fx.Graph) -> None:
 
 
 def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
-    """Apply argmax and argmin of a whole tensor to the flattened tensor.
+    """Flatten a tensor before argmax or argmin over all its dimensions.
 
     For several dimensions, the generated index is correct on the CPU in any loop order, but on
     other devices only in memory order.
@@ -129,7 +129,7 @@ class DevicePass(CustomGraphModulePass):
         gm.recompile()
 
     def uuid(self) -> Any:
-        """Return a hash of this package's files, which is part of the keys of torch's caches.
+        """Return a hash of this package's files, which is part of torch's cache keys.
 
         Otherwise torch would reuse graphs that were compiled by an earlier version.
         """

@@ -58,7 +58,7 @@ def _benchmark(
     rep: int,
     **others: Any,
 ) -> float:
-    """Return the time of a call in milliseconds, including the device work that it queues."""
+    """Return a call's time in milliseconds, including the device work that it queues."""
 
     def call() -> None:
         function()
@@ -80,7 +80,7 @@ def _register_candidates() -> None:
 
 
 def _leave_out_of_combinations() -> None:
-    """Exclude kernels of the device from ``config.combo_kernels``, which supports only Triton.
+    """Exclude the device's kernels from ``config.combo_kernels``, which supports only Triton.
 
     The option saves launches. This device saves them without it: ``KernelGroup`` makes consecutive
     kernels one launch, with or without dependencies between them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_launch.h - turns C++ that torch's compiler generates into a kernel of the device.
+// kernel_launch.h - turns C++ that torch's compiler generates into a device kernel.
 //
 // Two sides share this file. The extension module torch_openreg._C provides a KernelApi in a
 // capsule. A generated module imports that and defines, after the text of this file, one function
@@ -97,7 +97,7 @@ PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Pa
   Py_RETURN_NONE;
 }
 
-// Returns the functions of the runtime; null with a Python error if no compatible runtime exists.
+// Returns the runtime's functions, or null with a Python error if no compatible runtime exists.
 inline const KernelApi* find_api() {
   const auto* api = static_cast<const KernelApi*>(PyCapsule_Import(KernelApi::kCapsule, 0));
   if (api != nullptr && api->version != KernelApi::kVersion) {

@@ -69,7 +69,7 @@ def _is_function_of_torch(node: fx.Node) -> bool:
 
 
 def value_of(node: fx.Node) -> Any:
-    """Return the traced value of a node: a FakeTensor, a number or a container of them."""
+    """Return a node's traced value: a FakeTensor, a number or a container of them."""
     return node.meta["val"] if "val" in node.meta else node.meta.get("example_value")
 
 
@@ -121,8 +121,8 @@ def _operators(
 
     Args:
         run: consecutive nodes.
-        inputs: the earlier nodes that ``run`` uses, which become the inputs of the graph.
-        results: the nodes of ``run`` that other nodes use, which become the outputs of the graph.
+        inputs: the earlier nodes that ``run`` uses, which become the graph's inputs.
+        results: the nodes of ``run`` that other nodes use, which become the graph's outputs.
     """
     values = [value_of(node) for node in inputs]
     if not all(isinstance(v, (torch.SymInt, int, float)) or type(v) is FakeTensor for v in values):

@@ -125,7 +125,7 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
 
     Args:
         gm: a valid graph; it is changed in place.
-        inputs: the values of its placeholders.
+        inputs: the values of the graph's placeholders.
         chosen: the passes, and what runs the graph.
 
     Returns:

@@ -37,7 +37,7 @@ MOST = 64
 #: Maximum number of tuples of integers that are remembered.
 MOST_SIZES = 1024
 
-#: Number of addresses of a static input after which it is copied like the others.
+# : The number of addresses of a static input after which it is copied like other inputs.
 MOST_ADDRESSES = 3
 
 _CAPTURING = threading.Lock()  # one capture at a time, because captures share streams
@@ -55,7 +55,7 @@ def skip(reason: str) -> None:
 
 
 class _Sizes:
-    """The recordings of a function for one tuple of integers."""
+    """A function's recordings for one tuple of integers."""
 
     def __init__(self, copied: set[int]) -> None:
         self.recordings: list[Any] = []
@@ -81,7 +81,7 @@ class Replay:
     Args:
         function: takes a list of inputs, which it may clear, and returns a list or a tuple. Its
             only effects must be kernels and copies, because host code is not replayed.
-        device: the index of the device of all tensors.
+        device: the index of the device that has all tensors.
         static: indices of inputs whose addresses usually do not change.
         written: indices of inputs that the function writes to.
 

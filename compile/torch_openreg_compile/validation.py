@@ -21,7 +21,7 @@ class GraphError(RuntimeError):
 
 
 def _describe(node: fx.Node) -> str:
-    """Return a description of a placeholder: its name, and the value's source in the program."""
+    """Describe a placeholder: its name, and the value's source in the program."""
     source = getattr(node, "_dynamo_source", None)
     return f"placeholder '{node.name}'" + (f" ({source.name})" if source is not None else "")
 

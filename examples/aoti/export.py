@@ -46,7 +46,7 @@ def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> No
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compiles the model of this file."""
+    """Compiles the model defined in this file."""
     parser = argparse.ArgumentParser(prog="export", description=__doc__)
     parser.add_argument("folder", type=Path, help="output folder for model.pt2 and tensors.pt")
     folder: Path = parser.parse_args(argv).folder

@@ -122,7 +122,7 @@ def train(task: Task, device: torch.device) -> Replica:
             losses = torch.stack([learner.step(batch) for batch in batches(loaders, epoch)])
             if size > 1:
                 dist.all_reduce(losses, dist.ReduceOp.AVG)
-            record.losses += losses.tolist()  # the only synchronization of the epoch
+            record.losses += losses.tolist()  # the only synchronization in the epoch
             record.epoch_seconds.append(time.perf_counter() - start)
             schedule.step()
             bar.set_postfix_str(f"loss {record.losses[-1]:.4f}", refresh=False)
@@ -179,7 +179,7 @@ class Learner:
         """Runs one training step, with the mean gradients over all shards of all processes.
 
         Returns:
-            The mean loss of the shards, on the device.
+            The mean loss over the shards, on the device.
         """
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
@@ -224,7 +224,7 @@ def profiled(
             for shards in itertools.islice(batches(loaders, 0), PROFILED_STEPS):
                 with record_function("step"):
                     learner.step(shards)
-                    # Wait, so that all work of a step runs within it and appears in its image.
+                    # Wait, so that all of a step's work runs within it and appears in its image.
                     torch.accelerator.synchronize()
         profiler.export_chrome_trace(str(path))
         return [span for span in spans(events.read(path), rank) if span.step >= SETTLING_STEPS]

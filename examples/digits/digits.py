@@ -111,7 +111,7 @@ def run(
 
 
 def report(record: Record, name: str, out: int = 14) -> None:
-    """Prints the cost and the accuracy of a run."""
+    """Prints a run's cost and accuracy."""
     steps = len(record.losses)
     print(f"{name}:")
     print(f"  {'training':{out}} {record.seconds:.2f} s, {steps} steps", end="")

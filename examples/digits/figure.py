@@ -50,7 +50,7 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
         bound = LOSS_DIFFERENCE[run.mode]
         axes.hlines(bound, 0, compared, color="tab:red", label="promise")
         axes.legend()
-    # The scale is linear near zero, where most differences of a good run are, and where a logarithm
+    # The scale is linear near zero, where most differences in a good run are, and where a logarithm
     # is undefined.
     axes.set_yscale("symlog", linthresh=1e-7)
     axes.set_ylim(bottom=0)

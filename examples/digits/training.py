@@ -154,7 +154,7 @@ def precision(device: torch.device, amp: bool) -> torch.autocast:
 def new_optimizer(
     model: nn.Module, learning_rate: float | Tensor = LEARNING_RATE
 ) -> torch.optim.Optimizer:
-    """Creates the optimizer of this example for the model's parameters."""
+    """Creates this example's optimizer for the model's parameters."""
     return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-2)
 
 
@@ -217,7 +217,7 @@ def train(
         progress: a function called after each epoch with its number of steps and its mean loss.
 
     Returns:
-        The results of the run.
+        The run's results.
     """
     record = Record(device, mode)
     accelerator = torch.get_device_module(device) if device.type != "cpu" else None

@@ -86,7 +86,7 @@ def wrap(array: Array) -> Tensor:
 
 
 def refuse_bytes() -> None:
-    """Raises an error for access to the bytes of a storage, as in torch.save.
+    """Raises an error for access to a storage's bytes, as in torch.save.
 
     Raises:
         NotImplementedError: always.
@@ -200,7 +200,7 @@ def overload(name: str) -> torch._ops.OpOverload:
 
 
 def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that registers a function as the device's kernel of an operator."""
+    """Returns a decorator that registers a function as the device's kernel for an operator."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         library.impl(name, function, "PrivateUse1")

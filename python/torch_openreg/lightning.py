@@ -44,7 +44,7 @@ def register(package: ModuleType) -> None:
 
 def _accelerator(package: ModuleType) -> type:
     class Accelerator(package.accelerators.Accelerator):  # type: ignore[name-defined, misc]
-        """Describes the devices of this process to Lightning."""
+        """Describes this process's devices to Lightning."""
 
         def setup_device(self, device: torch.device) -> None:
             if device.type != DEVICE_TYPE:

@@ -13,7 +13,7 @@ touch "$out"
 """
 
 def _sources(attr):
-    """Returns the C++ source files of a target, without generated and external ones."""
+    """Returns a target's C++ source files, without generated and external ones."""
     return [
         f
         for src in attr.srcs

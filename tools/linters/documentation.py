@@ -8,7 +8,7 @@
 - A code block below `<!-- from: FILE -->` is in that file, except for indentation and empty lines.
   A line `...` in the block stands for omitted lines.
 - docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other.
-- docs/torch_internals.md names tests that exist, and files that contain the symbol of the row.
+- docs/torch_internals.md names tests that exist, and files that contain the row's symbol.
 
 Each check takes the tree as `files`, a list of names relative to root, and returns its findings.
 """
@@ -176,7 +176,7 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
             for span in spans:
                 if "://" in span or not ("bazelw" in span or span.startswith("//")):
                     continue
-                # Outside a command, a label may also mean a package without a target of its name.
+                # Outside a command, a label may also mean a package without a target of that name.
                 command = "bazelw" in span
                 for match in _LABEL.finditer(span.partition(" #")[0]):
                     if not (

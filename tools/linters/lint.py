@@ -51,7 +51,7 @@ def is_starlark(path: Path) -> bool:
 
 
 def is_prose(name: str) -> bool:
-    """Returns whether a file may contain comments, docs or messages of this project.
+    """Returns whether a file may contain this project's comments, docs or messages.
 
     Lists of forbidden words and recorded outputs of programs are excluded.
     """

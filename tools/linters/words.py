@@ -36,7 +36,7 @@ def read_phrases(text: str) -> dict[str, str]:
     """Parses the list of phrases and returns a map from each phrase to its replacement.
 
     Raises:
-        ValueError: a line is not of the form PHRASE->USE.
+        ValueError: a line does not have the form PHRASE->USE.
     """
     phrases = {}
     for line in text.splitlines():

@@ -24,7 +24,7 @@ def _digest(data: bytes) -> str:
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Returns the entry of a file. Shared objects are executable, as linkers create them."""
+    """Returns a file's entry. Shared objects are executable, as linkers create them."""
     info = zipfile.ZipInfo(name, _TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16

@@ -25,7 +25,7 @@ def of_results(graph: fx.Graph) -> set[int]:
 
 
 def writes(graph: fx.Graph) -> bool:
-    """Return whether an operator of a graph writes to its arguments."""
+    """Return whether an operator in a graph writes to its arguments."""
     return any(
         isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
         for node in graph.nodes

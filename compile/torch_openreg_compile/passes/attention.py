@@ -40,7 +40,7 @@ def _scores() -> Iterator[CallFunction]:
 
 
 def _scale(arguments: dict[str, Any]) -> float | None:
-    """Return the factor of the scores, or None if it is a tensor."""
+    """Return the factor for the scores, or None if it is a tensor."""
     if "divisor" in arguments:
         divisor = arguments["divisor"]
         return 1 / divisor if is_number(divisor) and divisor != 0 else None
@@ -69,7 +69,7 @@ class Attention(Rewrite):
     name = "attention"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the patterns of each way to scale, with and without inactive dropout."""
+        """Yield the patterns for each way to scale, with and without inactive dropout."""
         value = KeywordArg("value")
         for scores in _scores():
             weights = CallFunction(aten.softmax.int, scores, KeywordArg("dim"))

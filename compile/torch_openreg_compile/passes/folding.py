@@ -38,7 +38,7 @@ _DIV = (aten.div.Tensor, aten.div.Scalar)
 
 
 def _number(node: fx.Node) -> _Number | None:
-    """Return the constant operand of a node, or None if the node has none."""
+    """Return a node's constant operand, or None if it has none."""
     if node.target not in (*_MUL, *_ADD, *_SUB, *_DIV):
         return None
     if len(node.args) != 2 or node.kwargs or not isinstance(node.args[0], fx.Node):
@@ -150,7 +150,7 @@ def _fold_node(node: fx.Node, results: set[int], inexact: bool) -> str | None:
 
 
 def fold(gm: fx.GraphModule, *, inexact: bool = False) -> list[str]:
-    """Fold the chains of a graph produced by AOTAutograd, in place.
+    """Fold the chains in a graph produced by AOTAutograd, in place.
 
     Args:
         gm: the graph; a graph that writes to its arguments is not changed.

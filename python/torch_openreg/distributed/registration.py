@@ -49,7 +49,7 @@ def _extend_tensor(module: ModuleType) -> None:
 
 
 def _create(group: Any, options: Any) -> _C.ProcessGroupOCCL:
-    """Create the backend of a process group.
+    """Create the backend for a process group.
 
     Args:
         group: torch's ``_DistributedBackendOptions``: store, rank, size, timeout, members.

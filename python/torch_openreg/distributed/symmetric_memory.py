@@ -13,7 +13,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import GroupName
 
-# The dispatch key of an out-of-tree device.
+# The dispatch key for an out-of-tree device.
 _KEY = "PrivateUse1"
 
 _libraries: list[torch.library.Library] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The devices of this process: their number, their properties, the current one, synchronization."""
+"""This process's devices: their number, their properties, the current one, synchronization."""
 
 import threading
 from collections.abc import Callable
@@ -171,7 +171,7 @@ _maybe_exchange_device = _exchange_device
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """The properties of a device."""
+    """A device's properties."""
 
     name: str
     #: Capacity in bytes (``OPENREG_DEVICE_MEMORY``).
@@ -213,7 +213,7 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """Return the major and minor version of the compute capability of ``device``."""
+    """Return the compute capability of ``device``: its major and its minor version."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 

@@ -26,7 +26,7 @@ _POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 @dataclass(frozen=True)
 class FallbackRecord:
-    """Statistics of the fallbacks of one operator."""
+    """Statistics for one operator's fallbacks."""
 
     calls: int
     #: Calls that were queued on the stream like a kernel.

@@ -42,7 +42,7 @@ class _Input:
 
 
 class _Follow(TorchDispatchMode):
-    """Passes each operator of a captured stream to GraphInputs, with arguments and results."""
+    """Passes each operator on a captured stream to GraphInputs, with arguments and results."""
 
     def __init__(self, inputs: "GraphInputs") -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -32,7 +32,7 @@ def is_current_stream_capturing() -> bool:
 
 
 def graph_pool_handle() -> PoolHandle:
-    """Return the id of a new memory pool, which several graphs can share."""
+    """Return the ID of a new memory pool, which several graphs can share."""
     return _C.new_pool_id()
 
 
@@ -112,7 +112,7 @@ class OpenRegGraph(_C._Graph):
         self._inputs = None
 
     def pool(self) -> PoolHandle:
-        """Return the id of the graph's memory pool."""
+        """Return the ID of the graph's memory pool."""
         return super().pool()
 
     def register_generator_state(self, generator: torch.Generator) -> None:

@@ -28,7 +28,7 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
-    """Return all statistics of the caching allocator (see ``torch.accelerator.memory_stats``)."""
+    """Return all of the caching allocator's statistics (see ``torch.accelerator.memory_stats``)."""
     return torch.accelerator.memory_stats(resolve(device))
 
 
@@ -144,11 +144,11 @@ def _bytes(value: int) -> str:
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """Return the statistics of the caching allocator as a human-readable table.
+    """Return the caching allocator's statistics as a human-readable table.
 
     Args:
         device: the device; the current one for None.
-        abbreviated: omit the rows of the small and the large pool.
+        abbreviated: omit the rows for the small and the large pool.
     """
     index = resolve(device)
     stats = memory_stats(index)
@@ -237,7 +237,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 def get_allocator_backend() -> str:
-    """Return the name of the allocator: always ``"native"``."""
+    """Return the allocator's name: always ``"native"``."""
     return "native"
 
 
@@ -253,7 +253,7 @@ def empty_host_cache() -> None:
 
 
 def host_memory_stats() -> dict[str, Any]:
-    """Return the statistics of the pinned host memory allocator, by dotted names.
+    """Return the pinned memory allocator's statistics, by dotted names.
 
     ``allocations`` and ``allocated_bytes`` count memory obtained from the system,
     ``active_requests`` and ``active_bytes`` memory held by tensors or by unfinished copies; each

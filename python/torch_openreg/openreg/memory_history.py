@@ -136,7 +136,7 @@ def _dump_snapshot(
     """Write a snapshot of all devices to a file, for torch's tools.
 
     Args:
-        filename: the path of the file, which is overwritten.
+        filename: the file's path; an existing file is overwritten.
         augment_with_fx_traces: as in ``_snapshot``.
     """
     found = _snapshot(augment_with_fx_traces=augment_with_fx_traces)

@@ -57,7 +57,7 @@ class MemPool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """The id of the pool in statistics and snapshots: two integers."""
+        """The pool's ID in statistics and snapshots: two integers."""
         return self._id
 
     @property

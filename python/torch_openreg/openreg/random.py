@@ -41,7 +41,7 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the generator of the current device."""
+    """Seed the current device's generator."""
     default_generator().manual_seed(int(seed))
 
 
@@ -52,7 +52,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> None:
-    """Seed the generator of the current device from system entropy."""
+    """Seed the current device's generator from system entropy."""
     default_generator().seed()
 
 

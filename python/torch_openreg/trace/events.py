@@ -41,7 +41,7 @@ class Work:
 
     @property
     def end(self) -> float:
-        """The end of the work, in microseconds."""
+        """When the work ended, in microseconds."""
         return self.begin + self.duration
 
 
