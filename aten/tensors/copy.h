@@ -7,12 +7,13 @@
 //   within a device      queued on its current stream
 //   between devices      queued on the source's current stream, after the destination's stream,
 //                        which then waits for it
-//   from pinned memory   with non_blocking: queued; the memory is not reused before it has run
-//                        without: complete, in stream order, when the call returns
+//   from pinned memory   with non_blocking: queued; the memory is not reused before the copy has
+//                        run. Without: complete, in stream order, when the call returns
 //   from pageable memory complete when the call returns if the stream is idle or the copy is large;
 //                        otherwise copied to a staging buffer and queued. The caller may change the
 //                        source after the call
-//   to the host          complete when the call returns, except to pinned memory with non_blocking
+//   to the host          complete when the call returns, except for a copy to pinned memory with
+//                        non_blocking
 //
 // The copy kernel moves the elements. Without one, copies between contiguous tensors of the same
 // dtype are driver copies, and all others go through the host (host_copy.h). A vendor starts with

@@ -46,7 +46,7 @@ class InterprocessEvent(torch.Event):
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, ipc_handle: bytes) -> Self:
-        """Open another process's event, which must still be running and hold the event.
+        """Open another process's event; that process must still be running and hold the event.
 
         Args:
             device: the event's device.
