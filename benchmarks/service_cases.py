@@ -19,8 +19,8 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Step, random, read, transformer_pass
 
-# Number of allocations of each thread in a step with two threads. There are many, because handing
-# the step to the threads takes longer than one allocation.
+#: Number of allocations of each thread in a step with two threads. There are many, because handing
+#: the step to the threads takes longer than one allocation.
 ALLOCATIONS = 200
 
 #: Number of operators in a step that a graph replays.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Convolution and its gradient, from 1-d to 3-d, including transposed, grouped and dilated ones.
+// Convolution and its gradient, from 1-d to 3-d: plain, transposed, grouped and dilated.
 //
 // torch checks the arguments, converts 1-d to 2-d, handles empty batches and complex numbers, and
 // then calls convolution_overrideable for an out-of-tree device. The CPU would select a backend
-// here. The same function selects one from the metadata of aliases, so results have the same layout
-// as on the CPU. The kernels exist only in functional form: oneDNN's result is in oneDNN's layout,
-// and reordering it makes a copy on the CPU as well. Any thread may call these operators.
+// here. We call the same selection function with aliases, so results have the same layout as on the
+// CPU. The kernels exist only in functional form: oneDNN's result is in oneDNN's layout, and
+// reordering it makes a copy on the CPU as well. Any thread may call these operators.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>

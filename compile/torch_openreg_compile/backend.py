@@ -18,7 +18,7 @@ from torch_openreg_compile import checkpointing, dead_code
 from torch_openreg_compile.options import parse
 from torch_openreg_compile.validation import validate
 
-# : The modes of torch.compile, expressed as options.
+#: The modes of torch.compile, expressed as options.
 _MODES: dict[str | None, dict[str, Any]] = {
     None: {},
     "default": {},

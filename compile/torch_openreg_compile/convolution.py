@@ -55,7 +55,7 @@ def _define(operator: torch._ops.OpOverload, function: Any) -> torch._ops.OpOver
     return defined
 
 
-# : Maps each of torch's operators to its replacement in compiled graphs.
+#: Maps each of torch's operators to its replacement in compiled graphs.
 REPLACEMENTS = {
     operator: _define(operator, function)
     for operator, function in (

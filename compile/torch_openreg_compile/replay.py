@@ -37,7 +37,7 @@ MOST = 64
 #: Maximum number of tuples of integers that are remembered.
 MOST_SIZES = 1024
 
-# : The number of addresses of a static input after which it is copied like other inputs.
+#: The number of addresses of a static input after which it is copied like other inputs.
 MOST_ADDRESSES = 3
 
 _CAPTURING = threading.Lock()  # one capture at a time, because captures share streams

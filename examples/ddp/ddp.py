@@ -34,7 +34,7 @@ COUNTS = 1, 2, 4, 8
 # Maximum loss of accuracy with several processes, compared with one.
 ACCURACY_LOSS = 0.01
 
-# : The results of a run's processes, by rank.
+#: The results of a run's processes, by rank.
 Run = list[Replica]
 
 

@@ -104,7 +104,7 @@ def _number_regions(graph: fx.Graph) -> None:
 class Rewrite(ABC):
     """Replaces matches of patterns if the results change at most by rounding."""
 
-    # : The pass's name in options.
+    #: The pass's name in options.
     name: str
 
     def __init__(self) -> None:

@@ -29,6 +29,6 @@ class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801: torch's name
         super().__init__(DEVICE_TYPE, dtype, enabled, cache_enabled)
 
 
-# : Decorators for ``forward`` and ``backward`` of a torch.autograd.Function.
+#: Decorators for ``forward`` and ``backward`` of a torch.autograd.Function.
 custom_fwd = partial(torch.amp.custom_fwd, device_type=DEVICE_TYPE)
 custom_bwd = partial(torch.amp.custom_bwd, device_type=DEVICE_TYPE)
