@@ -415,8 +415,7 @@ def test_values_of_new_nodes() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize(("dtype", "count"), [(torch.float32, 0), (torch.bfloat16, 1)])
 def test_autocast_is_part_of_the_dtype(dtype: torch.dtype, count: int, outside: bool) -> None:
-    """Under autocast products are bfloat16; attention on float32 tensors would round
-    differently."""
+    """Under autocast products are bfloat16; attention in float32 would round differently."""
 
     def function(q: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):

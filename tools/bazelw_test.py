@@ -82,8 +82,7 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Adds an apt-get that installs everything that may be missing, or that always fails unless
-        ``works``."""
+        """Adds an apt-get that installs what may be missing; unless ``works``, it always fails."""
         store = self.root / "store"
         for name in ("bazel", "g++"):
             self.program(name, folder=store)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The last graph transformations before kernels are generated for the device.
 
-In some places torch's compiler decides by device name, and only for the CPU does it decide as
-generated C++ requires. This module makes those decisions on the graph. docs/compile.md lists them.
+In some places torch's compiler decides by device name, and decides as generated C++ requires only
+for the CPU. This module makes those decisions on the graph. docs/compile.md lists them.
 """
 
 from importlib.resources import files
@@ -85,7 +85,7 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
 
 
 def replace_convolutions(graph: fx.Graph) -> None:
-    """Replace convolutions with operators that return a known memory format."""
+    """Replace convolutions with operators whose results have a known memory format."""
     for node in graph.nodes:
         if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == DEVICE_TYPE:
             node.target = REPLACEMENTS[node.target]

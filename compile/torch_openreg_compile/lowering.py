@@ -157,7 +157,7 @@ def _operators(
 
 
 def _replace_uses(node: fx.Node, result: Any) -> None:
-    """Replace all uses of a node by its result; if there are several, each use by its own."""
+    """Replace all uses of a node by its result, or each use by the result that it selects."""
     if isinstance(result, fx.Node):
         node.replace_all_uses_with(result)
         return

@@ -12,6 +12,6 @@ _OWN_INCLUDE = re.compile(r'^#include "compile/.*\n', re.MULTILINE)
 
 
 def read(*names: str) -> str:
-    """Return the text of the named headers in this package, which are in dependency order."""
+    """Return the text of the named headers of this package, given in dependency order."""
     folder = files(__package__)
     return "\n".join(_OWN_INCLUDE.sub("", (folder / name).read_text()) for name in names)

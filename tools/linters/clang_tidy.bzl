@@ -30,7 +30,7 @@ def _clang_tidy_impl(target, ctx):
     if not sources:
         return []
 
-    # In Bazel 4, binaries provide no CcInfo; so use the compilation contexts of their deps.
+    # In Bazel 4, binaries provide no CcInfo, so use the compilation contexts of their deps.
     contexts = [dep[CcInfo].compilation_context for dep in ctx.rule.attr.deps if CcInfo in dep]
     if CcInfo in target:
         contexts.append(target[CcInfo].compilation_context)

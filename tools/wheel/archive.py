@@ -52,7 +52,7 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
     files = {**members, f"{dist_info}/WHEEL": wheel}
     record = []
     with zipfile.ZipFile(out, "w") as archive:
-        # Metadata comes last, so that tools can change them in place (PEP 427).
+        # Metadata comes last, so that tools can change it in place (PEP 427).
         for name in sorted(files, key=lambda name: (name.startswith(dist_info), name)):
             archive.writestr(_member(name), files[name])
             record.append(f"{name},{_digest(files[name])},{len(files[name])}\n")

@@ -6,10 +6,10 @@ By default only chains whose results stay bit-identical for every x are folded:
 - ``x * 1``, ``x / 1``, ``x - 0``, but not ``x + 0``, which turns -0 into 0 (for integers also ``x +
   0``);
 - for integers ``x * a * b`` and sums, because both forms wrap around equally;
-- ``x * a * b`` if a or b is a power of two, because such a product is not rounded, and neither is
-  below 1 in absolute value. If b is the power of two, a must be an integer; otherwise x * a may
-  round once more below the smallest normal number. The product must be finite in the dtype in which
-  kernels compute.
+- ``x * a * b`` if a or b is a power of two (such a product is not rounded) and neither is below 1
+  in absolute value. If b is the power of two, a must be an integer; otherwise x * a may round once
+  more below the smallest normal number. The product must be finite in the dtype in which kernels
+  compute.
 
 ``inexact`` also folds chains whose results change by one rounding: ``x + 1 + 2``, ``x * 0.1 *
 0.3``, and ``x + 0``.

@@ -88,7 +88,7 @@ def _has_an_effect(node: fx.Node) -> bool:
 
 
 def _number_regions(graph: fx.Graph) -> None:
-    """Number a graph's regions, across which nothing may be moved.
+    """Number the regions of a graph; nothing may be moved from one region to another.
 
     The matcher rejects matches that span two regions. On its own it starts a region only at
     operators that write, but a graph from torch._dynamo also contains nodes with unknown effects
