@@ -83,7 +83,7 @@ def test_descriptions() -> None:
 
 
 class Parsed(NamedTuple):
-    """The content of a DOT file: labels and colors by node name, and edges."""
+    """A DOT file's content: labels and colors by node name, and edges."""
 
     labels: dict[str, str]
     colors: dict[str, str]

@@ -17,7 +17,7 @@
 namespace openreg {
 namespace {
 
-// Up to this size a contiguous copy is done with memcpy: the checks in torch's copy_ take as long
+// Up to this size memcpy makes contiguous copies, because the checks in torch's copy_ take as long
 // as the copy itself.
 constexpr size_t kMemcpyBytes = 64 * 1024;
 

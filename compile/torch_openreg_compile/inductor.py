@@ -97,7 +97,7 @@ def _leave_out_of_combinations() -> None:
 
 
 def _refuse_to_generate(scheduler: Any) -> NoReturn:
-    """Raise the error of a driver that cannot run generated kernels."""
+    """Raise the error for a driver that cannot run generated kernels."""
     torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
     raise AssertionError("unreachable")
 

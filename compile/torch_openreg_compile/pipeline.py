@@ -121,11 +121,11 @@ def _operators(
 
 
 def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
-    """Run a graph of torch._dynamo through the passes and compile it.
+    """Run a graph from torch._dynamo through the passes and compile it.
 
     Args:
         gm: a valid graph; it is changed in place.
-        inputs: the values of its placeholders.
+        inputs: the values of the graph's placeholders.
         chosen: the passes, and what runs the graph.
 
     Returns:

@@ -3,8 +3,8 @@
 
     ./bazelw run //examples/compile:gelu
 
-This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))); the pass "gelu" of
-the backend openreg matches hundreds of forms. Rewrite checks that intermediate results have no
+This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))); the pass "gelu" in
+the openreg backend matches hundreds of forms. Rewrite checks that intermediate results have no
 other users, that nothing is written in between, and that dtype, shape and strides are kept.
 """
 
@@ -46,7 +46,7 @@ class ExactGELU(Rewrite):
 
 
 def gelu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles a graph of torch._dynamo. Autograd runs as in eager mode."""
+    """Compiles a graph from torch._dynamo. Autograd runs as in eager mode."""
     for graph in lower(gm):
         rewritten.extend(ExactGELU()(graph))
     gm.recompile()

@@ -2,8 +2,8 @@
 """Registers the device with torch when this module is imported: once per process, in any thread.
 
 This is a separate module because two importers need it: the package, and the entry point that torch
-calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits for the
-import of torch, whose entry point registers the device for the first thread.
+calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits until torch
+has been imported. Meanwhile torch's entry point registers the device in the first thread.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from torch_openreg.name import DEVICE_TYPE
 
 
 def _register() -> None:
-    """Register the device with torch: libraries, name, module, methods, compiler, in this order.
+    """Register the device with torch, in this order: libraries, name, module, methods, compiler.
 
     If the libraries cannot be loaded, torch stays unchanged. The name must precede the module,
     which torch stores under that name, and both must precede the first factory call.
