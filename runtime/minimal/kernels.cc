@@ -64,7 +64,11 @@ void Compute(const orKernelArguments& arguments) {
   });
 }
 
-float Add(float a, float b, float scalar) { return a + scalar * b; }
+// Rounds once, like a fused multiply-add: the product of two floats is exact in double precision.
+float Add(float a, float b, float scalar) {
+  return static_cast<float>(a + double{scalar} * double{b});
+}
+float AddScalar(float a, float, float scalar) { return a + scalar; }
 float Mul(float a, float b, float) { return a * b; }
 float MulScalar(float a, float, float scalar) { return a * scalar; }
 float Relu(float a, float, float) { return a < 0 ? 0 : a; }  // keeps NaN
@@ -94,6 +98,7 @@ constexpr orKernel kKernels[] = {
     {"fill", 0, true, Move},
     {"copy", 1, true, Move},
     {"add", 2, false, Compute<Add>},
+    {"add_scalar", 1, false, Compute<AddScalar>},
     {"mul", 2, false, Compute<Mul>},
     {"mul_scalar", 1, false, Compute<MulScalar>},
     {"relu", 1, false, Compute<Relu>},
