@@ -81,9 +81,7 @@ class OptimizerWay(Entry):
         return [Training(parameters, batch, arguments) for arguments in self._arguments()]
 
     def widened(self, sample: Training) -> Training:
-        return replace(
-            sample, parameters=widened(sample.parameters), batch=widened(sample.batch)
-        )
+        return replace(sample, parameters=widened(sample.parameters), batch=widened(sample.batch))
 
     def run(self, sample: Training, device: torch.device, seed: int) -> Run:
         with named_as_backend(device):

@@ -58,7 +58,7 @@ def _extend_tensor(module: ModuleType) -> None:
         )
 
 
-def _refuse(group: Any, options: Any) -> NoReturn:  # noqa: ARG001 - as torch calls it
+def _refuse(group: Any, options: Any) -> NoReturn:
     """Raise the error of a driver without collectives."""
     raise NotImplementedError(
         f"{COLLECTIVE_BACKEND}: the driver of this build cannot share memory between processes, so "
