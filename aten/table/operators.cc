@@ -37,6 +37,11 @@ bool is_supported(const at::Tensor& tensor, c10::Device device) {
          !tensor.is_neg();
 }
 
+// Whether a tensor is a number of Python or a scalar on the CPU that converts to a float.
+bool is_scalar(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.dim() == 0 && !tensor.is_complex();
+}
+
 // Whether a kernel may read `input` while it writes `output`. An elementwise kernel may do so in
 // place.
 bool may_write(const at::Tensor& output, const at::Tensor& input, bool elementwise) {
@@ -124,12 +129,17 @@ std::optional<at::Tensor> returned(bool launched, const at::Tensor& result) {
 
 // add.out(self, other, *, alpha, out)
 std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
-  const at::Tensor& output = arguments[3].toTensor();
+  const at::Tensor& a = arguments[0].toTensor();
+  const at::Tensor& b = arguments[1].toTensor();
   const at::Scalar alpha = arguments[2].toScalar();
-  return returned(
-      !alpha.isComplex() && launch_binary("add", arguments[0].toTensor(), arguments[1].toTensor(),
-                                          alpha.toDouble(), output),
-      output);
+  const at::Tensor& output = arguments[3].toTensor();
+  if (alpha.isComplex()) {
+    return std::nullopt;
+  }
+  if (is_scalar(b) && alpha.equal(1)) {
+    return returned(launch_unary("add_scalar", a, b.item().toDouble(), output), output);
+  }
+  return returned(launch_binary("add", a, b, alpha.toDouble(), output), output);
 }
 
 // mul.out(self, other, *, out)
@@ -137,8 +147,7 @@ std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
   const at::Tensor& output = arguments[2].toTensor();
-  // A number of Python is a CPU tensor without dimensions.
-  if (b.is_cpu() && b.dim() == 0 && !b.is_complex()) {
+  if (is_scalar(b)) {
     return returned(launch_unary("mul_scalar", a, b.item().toDouble(), output), output);
   }
   return returned(launch_binary("mul", a, b, 0, output), output);
@@ -267,8 +276,8 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   return output;
 }
 
-// A copy between strided tensors of the device. The driver's memcpy is faster for equal layouts,
-// and all other copies go through the host.
+// A copy between strided tensors of the device. The driver's memcpy is faster for equal layouts.
+// Copies that the kernel does not support go through the host.
 void copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const size_t size = dst.element_size();
   const bool same_layout = dst.sizes() == src.sizes() && dst.strides() == src.strides() &&

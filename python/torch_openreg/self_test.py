@@ -21,13 +21,19 @@ _BUSY_MS = 20
 
 
 def run(name: str, index: int = 0) -> str:
-    """Run one of CHECKS on the device with that index; return the failure, or an empty string."""
+    """Run one of CHECKS on the device with that index; return the failure, or an empty string.
+
+    Raises:
+        NotImplementedError: the check is about an optional feature, which the driver does not have.
+    """
     device = torch.device(DEVICE_TYPE, index)
     try:
         with openreg.device(device):
             CHECKS[name][0](device)
             openreg.synchronize(device)
     except Exception as error:
+        if name in _OPTIONAL and isinstance(error, NotImplementedError):
+            raise
         return " ".join(f"{type(error).__name__}: {error}".split())  # joins lines
     return ""
 
@@ -142,7 +148,10 @@ _MEMORY = "see docs/memory.md; OPENREG_DEVICE_MEMORY sets the size of a device"
 _STREAMS = "see docs/streams.md; try OPENREG_LAUNCH_BLOCKING=1 to exclude asynchrony as the cause"
 _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/debugging.md)"
 
-#: Maps a check's name to its function and to advice for a failure. Later checks need earlier ones.
+# Checks of features that a driver may lack.
+_OPTIONAL = frozenset({"graphs"})
+
+#: Maps a check's name to its function and to the advice if it fails. Later checks rely on earlier.
 CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {
     "memory": (_memory, _MEMORY),
     "copies": (_copies, _MEMORY),
