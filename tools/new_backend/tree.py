@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes the files of a new backend out of the files of this workspace."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.new_backend import build_text, parts
+from tools.new_backend.build_file import Workspace, path_of
+from tools.new_backend.names import Names
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the new backend."""
+
+    content: bytes
+    executable: bool
+
+
+# Files by path.
+Tree = dict[str, File]
+
+
+def make(root: Path, names: Names) -> Tree:
+    """Returns the files of a new backend.
+
+    Args:
+        root: the top of this workspace.
+        names: the new names.
+    """
+    workspace = Workspace(root)
+    targets, files, repositories = workspace.closure([*parts.TARGETS, *parts.TESTS])
+    repositories |= set(parts.REPOSITORIES)
+    files |= set(parts.FILES)
+    for repository in repositories:
+        files |= {
+            str(path.relative_to(root))
+            for path in (root / "third_party" / repository).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+    for path in sorted(files):
+        if Path(path).suffix == ".bzl":  # a .bzl file needs a package around it
+            files.add(str(Path(path).parent / "BUILD.bazel"))
+    templates = {
+        str(path.relative_to(_TEMPLATES)): path for path in _TEMPLATES.rglob("*") if path.is_file()
+    }
+
+    def is_kept(label: str) -> bool:
+        """Whether a word in a list stays: unless it is a target or a file that is left out."""
+        if label.startswith("@") or label in targets:
+            return True
+        return path_of(label) in {*files, *templates} or not workspace.has(label)
+
+    tree: Tree = {}
+    for path in sorted(files - templates.keys()):
+        source = root / path
+        content = source.read_bytes()
+        if path == "WORKSPACE":
+            content = _workspace(content.decode(), repositories).encode()
+        elif source.name == "BUILD.bazel" and path in files and not path.startswith("third_party/"):
+            package = workspace.package(str(Path(path).parent) if "/" in path else "")
+            assert package is not None
+            content = build_text.shorten(package, targets, is_kept).encode()
+        tree[path] = File(content, _is_executable(source))
+    for path, source in templates.items():
+        tree[path] = File(source.read_bytes(), _is_executable(source))
+    return {names.rename(path): _renamed(path, file, names) for path, file in sorted(tree.items())}
+
+
+def write(tree: Tree, folder: Path) -> None:
+    """Writes files into a folder, which is made."""
+    for path, file in tree.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+        target.chmod(0o755 if file.executable else 0o644)
+
+
+def _is_executable(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o100)
+
+
+def _renamed(path: str, file: File, names: Names) -> File:
+    if path in parts.VERBATIM:
+        return file
+    return File(names.rename(file.content.decode()).encode(), file.executable)
+
+
+def _workspace(text: str, repositories: Iterable[str]) -> str:
+    """Returns the text of WORKSPACE with the given repositories only."""
+    return build_text.without(
+        text, lambda called, name: called != "workspace" and name not in {None, *repositories}
+    )
