@@ -51,10 +51,15 @@ class _Text:
         return len(text) - len(text.lstrip(" "))
 
     def statement(self, node: ast.stmt) -> _Edit:
-        """Returns the removal of a statement, with the comment above it and the line below."""
+        """Returns the removal of a statement, with the comment above it and the line below.
+
+        The comment at the top of the file stays.
+        """
         first, last = node.lineno, node.end_lineno or node.lineno
         while first > 1 and self.lines[first - 2].startswith("#"):
             first -= 1
+        if first == 1:
+            first = node.lineno
         if last < len(self.lines) and not self.lines[last].strip():
             last += 1
         return _Edit(self._starts[first - 1], self._starts[last])
@@ -99,8 +104,8 @@ def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool])
         }
         kept = defined & targets
         if called == "exports_files":
-            exported = [item for item in ast.walk(node) if _is_file(item, package.name)]
-            if not any(is_kept(absolute(item.value, package.name)) for item in exported):  # type: ignore[attr-defined]
+            exported = list(_file_names(node))
+            if exported and not any(is_kept(absolute(file, package.name)) for file in exported):
                 edits.append(text.statement(node))
                 continue
         elif not kept:
@@ -141,13 +146,12 @@ def _called(node: ast.stmt) -> str:
     return ""
 
 
-def _is_file(node: ast.AST, package: str) -> bool:
-    return (
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and not node.value.startswith("//visibility")
-        and not node.value.endswith(("__pkg__", "__subpackages__"))
-    )
+def _file_names(node: ast.stmt) -> Iterator[str]:
+    """Yields the strings in a call of exports_files, except those of its visibility."""
+    for item in ast.walk(node):
+        if isinstance(item, ast.Constant) and isinstance(item.value, str):
+            if not item.value.startswith("//"):
+                yield item.value
 
 
 def _within(
@@ -161,7 +165,7 @@ def _within(
     pending: list[ast.AST] = [node]
     while pending:
         item = pending.pop()
-        if isinstance(item, ast.keyword) and item.arg in ("visibility", "name"):
+        if isinstance(item, ast.keyword) and item.arg == "name":
             continue
         if isinstance(item, ast.BinOp) and (branch := _driver_select(item.right, package)):
             if isinstance(branch, ast.List) and not branch.elts:

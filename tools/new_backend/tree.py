@@ -8,8 +8,14 @@ from pathlib import Path
 from tools.new_backend import build_text, parts
 from tools.new_backend.build_file import Workspace, path_of
 from tools.new_backend.names import Names
+from tools.new_backend.rewording import REWORDED
 
-_TEMPLATES = Path(__file__).parent / "templates"
+# Files that are written for a new backend instead of copied, with our names as in all sources.
+_TEMPLATES = "tools/new_backend/templates"
+
+
+class StaleText(ValueError):
+    """A file does not have a text that rewording.py replaces."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,9 @@ def make(root: Path, names: Names) -> Tree:
     Args:
         root: the top of this workspace.
         names: the new names.
+
+    Raises:
+        StaleText: rewording.py does not fit to a file.
     """
     workspace = Workspace(root)
     targets, files, repositories = workspace.closure([*parts.TARGETS, *parts.TESTS])
@@ -44,14 +53,19 @@ def make(root: Path, names: Names) -> Tree:
     for path in sorted(files):
         if Path(path).suffix == ".bzl":  # a .bzl file needs a package around it
             files.add(str(Path(path).parent / "BUILD.bazel"))
+    folder = root / _TEMPLATES
     templates = {
-        str(path.relative_to(_TEMPLATES)): path for path in _TEMPLATES.rglob("*") if path.is_file()
+        str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()
     }
 
+    folders = {str(folder) for path in files for folder in Path(path).parents}
+
     def is_kept(label: str) -> bool:
-        """Whether a word in a list stays: unless it is a target or a file that is left out."""
-        if label.startswith("@") or label in targets:
+        """Whether a word in a list stays: unless it names a part of this tree that is left out."""
+        if label.startswith(("@", "//visibility:")) or label in targets:
             return True
+        if label.endswith((":__pkg__", ":__subpackages__")):
+            return label[2:].split(":")[0] in folders
         return path_of(label) in {*files, *templates} or not workspace.has(label)
 
     tree: Tree = {}
@@ -64,7 +78,7 @@ def make(root: Path, names: Names) -> Tree:
             package = workspace.package(str(Path(path).parent) if "/" in path else "")
             assert package is not None
             content = build_text.shorten(package, targets, is_kept).encode()
-        tree[path] = File(content, _is_executable(source))
+        tree[path] = File(_reworded(path, content), _is_executable(source))
     for path, source in templates.items():
         tree[path] = File(source.read_bytes(), _is_executable(source))
     return {names.rename(path): _renamed(path, file, names) for path, file in sorted(tree.items())}
@@ -77,6 +91,14 @@ def write(tree: Tree, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
         target.chmod(0o755 if file.executable else 0o644)
+
+
+def _reworded(path: str, content: bytes) -> bytes:
+    for ours, theirs in REWORDED.get(path, ()):
+        if ours.encode() not in content:
+            raise StaleText(f"{path} does not have the text that rewording.py replaces:\n{ours}")
+        content = content.replace(ours.encode(), theirs.encode())
+    return content
 
 
 def _is_executable(path: Path) -> bool:
