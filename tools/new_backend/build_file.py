@@ -17,12 +17,22 @@ from typing import Any
 
 MINIMAL_DRIVER = "//runtime:minimal_driver"
 
+_NATIVE_RULES = [
+    "alias",
+    "config_setting",
+    "exports_files",
+    "filegroup",
+    "genrule",
+    "package",
+    "test_suite",
+]
+
 # Attributes that name packages or words, not dependencies.
 _NOT_DEPENDENCIES = frozenset(["name", "tags", "visibility", "default_visibility"])
 
 
 def absolute(label: str, package: str) -> str:
-    """Returns a label with its package and its target: //a/b:c. External labels stay as they are."""
+    """Returns a label with its package and its target: //a/b:c. An external one stays."""
     if label.startswith("@"):
         return label
     if label.startswith("//"):
@@ -65,10 +75,23 @@ class Package:
 
 
 class Workspace:
-    """The BUILD files of a source tree, evaluated when they are asked for."""
+    """The BUILD files of a source tree, evaluated when they are asked for.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: the top of the tree.
+        read: returns the text of a file by its path below root.
+        is_absent: whether to ignore the dependencies on a label.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        read: Callable[[str], str] | None = None,
+        is_absent: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self.root = root
+        self._read = read or (lambda path: (root / path).read_text())
+        self._is_absent = is_absent
         self._packages: dict[str, Package | None] = {}
         self._extensions: dict[str, dict[str, Any]] = {}
         self._loads: dict[str, set[str]] = {}
@@ -103,7 +126,7 @@ class Workspace:
                 raise KeyError(f"no target {root}")
         while pending:
             label = pending.pop()
-            if label in targets:
+            if label in targets or self._is_absent(label):
                 continue
             if label.startswith("@"):
                 repositories.add(re.split("[/:]", label[1:])[0])
@@ -120,6 +143,8 @@ class Workspace:
             assert package is not None
             files.add(str(Path(name, "BUILD.bazel")))
             for extension in self._all_loads(package.loads):
+                if self._is_absent(extension):
+                    continue
                 if extension.startswith("@"):
                     repositories.add(re.split("[/:]", extension[1:])[0])
                 else:
@@ -145,7 +170,7 @@ class Workspace:
         return result
 
     def _evaluate(self, name: str, path: Path) -> Package:
-        package = Package(name, path.read_text())
+        package = Package(name, self._read(str(path.relative_to(self.root))))
         tree = ast.parse(package.text)
         starts = [(node.lineno, node.end_lineno or node.lineno) for node in tree.body]
 
@@ -219,10 +244,7 @@ class Workspace:
             "aspect": lambda **_: None,
             "repository_rule": lambda **_: None,
         }
-        for symbol in (
-            "alias config_setting exports_files filegroup genquery genrule package package_group "
-            "test_suite"
-        ).split():
+        for symbol in _NATIVE_RULES:
             scope[symbol] = rule(symbol, set())
         return scope
 

@@ -72,6 +72,8 @@ class _Text:
             start -= 1
         if self.text[start - 1] == "\n" and self.text[end : end + 1] == "\n":
             end += 1
+        elif self.text[start - 1] in "[{":
+            end += len(self.text[end:]) - len(self.text[end:].lstrip(" "))
         return _Edit(start, end)
 
     def apply(self, edits: list[_Edit]) -> str:
@@ -117,7 +119,7 @@ def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool])
 
 
 def without(text: str, is_dropped: Callable[[str, str | None], bool]) -> str:
-    """Returns the text of a WORKSPACE file without some calls, and without loads that only they use.
+    """Returns the text of a WORKSPACE file without some calls, and loads that only they use.
 
     Args:
         text: the file.
@@ -132,7 +134,7 @@ def without(text: str, is_dropped: Callable[[str, str | None], bool]) -> str:
         assert isinstance(node, ast.Expr)
         assert isinstance(node.value, ast.Call)
         names = [word.value for word in node.value.keywords if word.arg == "name"]
-        name = names[0].value if names and isinstance(names[0], ast.Constant) else None
+        name = str(names[0].value) if names and isinstance(names[0], ast.Constant) else None
         if is_dropped(called, name):
             edits.append(located.statement(node))
     return _without_unused_loads(located.apply(edits))
@@ -149,9 +151,12 @@ def _called(node: ast.stmt) -> str:
 def _file_names(node: ast.stmt) -> Iterator[str]:
     """Yields the strings in a call of exports_files, except those of its visibility."""
     for item in ast.walk(node):
-        if isinstance(item, ast.Constant) and isinstance(item.value, str):
-            if not item.value.startswith("//"):
-                yield item.value
+        if (
+            isinstance(item, ast.Constant)
+            and isinstance(item.value, str)
+            and not item.value.startswith("//")
+        ):
+            yield item.value
 
 
 def _within(
@@ -242,7 +247,9 @@ def _without_unused_loads(text: str) -> str:
         call = node.value
         assert isinstance(call, ast.Call)
         symbols = [
-            (argument.value, argument) for argument in call.args[1:] if isinstance(argument, ast.Constant)
+            (argument.value, argument)
+            for argument in call.args[1:]
+            if isinstance(argument, ast.Constant)
         ]
         unused = [argument for symbol, argument in symbols if symbol not in used]
         if len(unused) == len(symbols) and not any(word.arg in used for word in call.keywords):

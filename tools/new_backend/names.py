@@ -22,11 +22,12 @@ from pathlib import Path
 
 # Words that the C++ sources use, or that C++ reserves: a namespace cannot have these names.
 _CPP_WORDS = frozenset(
-    "amp at aten auto bool c10 case catch char compile const delete device do double enum explicit "
-    "export extern float friend goto inline int long mutable namespace new occl operator private "
-    "profiler protected public python pybind11 register runtime short signed sizeof static std "
-    "struct switch template this throw torch typedef typename union unsigned using virtual void "
-    "volatile".split()
+    """
+    amp at aten auto bool c10 case catch char compile const delete device do double enum explicit
+    export extern float friend goto inline int long mutable namespace new operator private profiler
+    protected public python pybind11 register runtime short signed sizeof static std struct switch
+    template this throw torch typedef typename union unsigned using virtual void volatile
+    """.split()
 )
 
 # `or` before a capital, at the start of an identifier or of a pattern such as or[A-Z]* or orIpc*.

@@ -29,6 +29,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("device", nargs="?", help="the device type, for instance acme or my_npu2")
     parser.add_argument("--out", type=_folder, required=True, metavar="DIR", help="the repository")
     parser.add_argument(
+        "--with",
+        type=_features,
+        default=parts.DEFAULT_FEATURES,
+        dest="features",
+        metavar="FEATURES",
+        help=f"a list of {', '.join(parts.FEATURES)}, or 'none' "
+        f"(default: {','.join(parts.DEFAULT_FEATURES)})",
+    )
+    parser.add_argument(
         "--update",
         action="store_true",
         help="bring later changes of the sources into a repository that this program wrote, and "
@@ -38,6 +47,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if flags.update == (flags.device is not None):
         parser.error("give either the type of a new device or --update")
     return flags
+
+
+def _features(text: str) -> tuple[str, ...]:
+    """Returns the features of a list, each once and in the order of their names."""
+    names = set() if text == "none" else set(text.split(","))
+    if unknown := names - parts.FEATURES.keys():
+        raise argparse.ArgumentTypeError(
+            f"no feature {', '.join(sorted(map(repr, unknown)))}: expected some of "
+            f"{', '.join(parts.FEATURES)}, or 'none'"
+        )
+    return tuple(sorted(names))
 
 
 def _folder(text: str) -> Path:
@@ -65,8 +85,8 @@ def create(root: Path, flags: argparse.Namespace) -> int:
         names = Names.of(flags.device)
     except NameRefused as error:
         return _refuse(str(error))
-    made_of = Origin(names.device, "bazel", (), revision(root))
-    made = tree.make(root, names)
+    made_of = Origin(names.device, "bazel", flags.features, revision(root))
+    made = tree.make(root, names, flags.features)
     tree.write(made | origin.files(made_of, made), flags.out)
     print(f"{flags.out}: {len(made)} files of a backend for device {names.device!r}")
     print(f"next: cd {flags.out} && bash .ci/run")
@@ -80,7 +100,7 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
         names = Names.of(made_of.device)
     except (NotGenerated, NameRefused) as error:
         return _refuse(str(error))
-    made = tree.make(root, names)
+    made = tree.make(root, names, made_of.features)
     changes = update(flags.out, base, made)
     made_of = Origin(made_of.device, made_of.build, made_of.features, revision(root))
     tree.write(origin.files(made_of, made), flags.out)

@@ -5,6 +5,68 @@ The files of a target are found from the BUILD files (build_file.py); a file tha
 is listed here.
 """
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A part that a backend can be without.
+
+    rewording.toml says what its absence changes in other files.
+    """
+
+    # Its folders and files, and targets that exist only for it.
+    paths: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    # Tests that need it.
+    tests: tuple[str, ...] = ()
+
+
+FEATURES = {
+    "compile": Feature(
+        paths=(
+            "aten/launch/compiled_kernel.h",
+            "aten/table/compiled_kernel.cc",
+            "compile/",
+            "python/csrc/compiled_kernels.cc",
+            "python/csrc/compiled_kernels.h",
+            "python/torch_openreg/openreg/compiled.py",
+        ),
+        labels=("//python:compile",),
+        tests=(
+            "//compile:backend_test",
+            "//compile:checkpointing_test",
+            "//compile:dead_code_test",
+            "//compile:debugging_test",
+            "//compile:device_interface_test",
+            "//compile:device_pass_test",
+            "//compile:folding_test",
+            "//compile:options_test",
+            "//compile:pipeline_test",
+            "//compile:registration_test",
+            "//compile:rewriting_test",
+            "//compile:subexpressions_test",
+            "//compile:validation_test",
+            "//tests:amp_test",
+        ),
+    ),
+    "distributed": Feature(
+        paths=(
+            "distributed/",
+            "python/csrc/distributed.cc",
+            "python/csrc/distributed.h",
+            "python/torch_openreg/distributed/",
+        ),
+        tests=("//tests:import_hook_test",),
+    ),
+    "profiler": Feature(
+        paths=("profiler/", "python/torch_openreg/openreg/profiler.py"),
+    ),
+}
+
+# What a backend has unless the user says otherwise.
+DEFAULT_FEATURES = ("compile",)
+
 # Everything that a backend has in any case. Each entry brings what it depends on.
 TARGETS = [
     "//autoload:wheel",
@@ -33,14 +95,12 @@ TESTS = [
     "//runtime/diagnostics:race_detector_test",
     "//runtime/minimal:conformance_test",
     "//examples/digits",
-    "//tests:amp_test",
     "//tests:autoload_alone_test",
     "//tests:compatibility_test",
     "//tests:copy_test",
     "//tests:device_test",
     "//tests:event_test",
     "//tests:grad_scaler_test",
-    "//tests:import_hook_test",
     "//tests:legacy_types_test",
     "//tests:name_test",
     "//tests:package_test",

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Makes the files of a new backend out of the files of this workspace."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.new_backend import build_text, parts
 from tools.new_backend.build_file import Workspace, path_of
 from tools.new_backend.names import Names
-from tools.new_backend.rewording import REWORDED
+from tools.new_backend.rewording import Rewording
 
 # Files that are written for a new backend instead of copied, with our names as in all sources.
 _TEMPLATES = "tools/new_backend/templates"
 
-
-class StaleText(ValueError):
-    """A file does not have a text that rewording.py replaces."""
+_REWORDING = "tools/new_backend/rewording.toml"
 
 
 @dataclass(frozen=True)
@@ -30,18 +28,32 @@ class File:
 Tree = dict[str, File]
 
 
-def make(root: Path, names: Names) -> Tree:
+def make(root: Path, names: Names, features: Collection[str]) -> Tree:
     """Returns the files of a new backend.
 
     Args:
         root: the top of this workspace.
         names: the new names.
+        features: those of parts.FEATURES that the backend has.
 
     Raises:
-        StaleText: rewording.py does not fit to a file.
+        StaleText: rewording.toml does not fit a file.
     """
-    workspace = Workspace(root)
-    targets, files, repositories = workspace.closure([*parts.TARGETS, *parts.TESTS])
+    rewording = Rewording(root / _REWORDING, features)
+    absent = [feature for name, feature in parts.FEATURES.items() if name not in features]
+
+    def read(path: str) -> str:
+        return rewording.apply(path, (root / path).read_text())
+
+    def is_absent(label: str) -> bool:
+        return any(
+            label in feature.labels or path_of(label).startswith(feature.paths)
+            for feature in absent
+        )
+
+    workspace = Workspace(root, read, is_absent)
+    tests = [*parts.TESTS, *(test for name in features for test in parts.FEATURES[name].tests)]
+    targets, files, repositories = workspace.closure([*parts.TARGETS, *tests])
     repositories |= set(parts.REPOSITORIES)
     files |= set(parts.FILES)
     for repository in repositories:
@@ -71,14 +83,14 @@ def make(root: Path, names: Names) -> Tree:
     tree: Tree = {}
     for path in sorted(files - templates.keys()):
         source = root / path
-        content = source.read_bytes()
+        content = read(path)
         if path == "WORKSPACE":
-            content = _workspace(content.decode(), repositories).encode()
+            content = _workspace(content, repositories)
         elif source.name == "BUILD.bazel" and path in files and not path.startswith("third_party/"):
             package = workspace.package(str(Path(path).parent) if "/" in path else "")
             assert package is not None
-            content = build_text.shorten(package, targets, is_kept).encode()
-        tree[path] = File(_reworded(path, content), _is_executable(source))
+            content = build_text.shorten(package, targets, is_kept)
+        tree[path] = File(content.encode(), _is_executable(source))
     for path, source in templates.items():
         tree[path] = File(source.read_bytes(), _is_executable(source))
     return {names.rename(path): _renamed(path, file, names) for path, file in sorted(tree.items())}
@@ -91,14 +103,6 @@ def write(tree: Tree, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
         target.chmod(0o755 if file.executable else 0o644)
-
-
-def _reworded(path: str, content: bytes) -> bytes:
-    for ours, theirs in REWORDED.get(path, ()):
-        if ours.encode() not in content:
-            raise StaleText(f"{path} does not have the text that rewording.py replaces:\n{ours}")
-        content = content.replace(ours.encode(), theirs.encode())
-    return content
 
 
 def _is_executable(path: Path) -> bool:

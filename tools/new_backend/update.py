@@ -25,11 +25,7 @@ class Changes:
 
     def lines(self) -> list[str]:
         """Returns one line for each file."""
-        return [
-            f"{kind:<9} {path}"
-            for kind, paths in vars(self).items()
-            for path in sorted(paths)
-        ]
+        return [f"{kind:<9} {path}" for kind, paths in vars(self).items() for path in sorted(paths)]
 
 
 def update(folder: Path, base: Tree, new: Tree) -> Changes:
