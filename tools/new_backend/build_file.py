@@ -62,6 +62,9 @@ class Target:
     line: int
     # Labels of targets and files; words that are neither are among them.
     uses: set[str]
+    # The rule's name, and what it is called with.
+    kind: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -122,7 +125,7 @@ class Workspace:
         repositories: set[str] = set()
         pending = [absolute(root, "") for root in roots]
         for root in pending:
-            if self._target(root) is None:
+            if self.target(root) is None:
                 raise KeyError(f"no target {root}")
         while pending:
             label = pending.pop()
@@ -131,7 +134,7 @@ class Workspace:
             if label.startswith("@"):
                 repositories.add(re.split("[/:]", label[1:])[0])
                 continue
-            target = self._target(label)
+            target = self.target(label)
             if target is not None:
                 targets.add(label)
                 pending.extend(target.uses)
@@ -153,9 +156,10 @@ class Workspace:
 
     def has(self, label: str) -> bool:
         """Whether an absolute label is that of a target or a file."""
-        return self._target(label) is not None or (self.root / path_of(label)).is_file()
+        return self.target(label) is not None or (self.root / path_of(label)).is_file()
 
-    def _target(self, label: str) -> Target | None:
+    def target(self, label: str) -> Target | None:
+        """Returns the target with an absolute label, or None if there is none."""
         package = self.package(label[2:].split(":")[0])
         return None if package is None else package.targets.get(label)
 
@@ -189,7 +193,7 @@ class Workspace:
             }
             uses |= implicit | self._conditions
             self._conditions = set()
-            target = Target(absolute(arguments["name"], name), line, uses)
+            target = Target(absolute(arguments["name"], name), line, uses, kind, arguments)
             package.targets[target.label] = target
             for output in arguments.get("outs", []):
                 label = absolute(output, name)

@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Words that the C++ sources use, or that C++ reserves: a namespace cannot have these names.
-_CPP_WORDS = frozenset(
-    """
+_CPP_WORDS = """
     amp at aten auto bool c10 case catch char compile const delete device do double enum explicit
     export extern float friend goto inline int long mutable namespace new operator private profiler
     protected public python pybind11 register runtime short signed sizeof static std struct switch
     template this throw torch typedef typename union unsigned using virtual void volatile
-    """.split()
-)
+"""
 
 # `or` before a capital, at the start of an identifier or of a pattern such as or[A-Z]* or orIpc*.
 _DRIVER_PREFIX = r"(?<![A-Za-z0-9_])or(?=[A-Z]|\[A-Z\])"
@@ -60,7 +58,7 @@ class Names:
                 f"the device type {device!r} must consist of lower-case letters, digits and single "
                 "underscores, and begin with a letter, for instance my_npu2"
             )
-        if keyword.iskeyword(device) or device in _CPP_WORDS:
+        if keyword.iskeyword(device) or device in _CPP_WORDS.split():
             raise NameRefused(f"the device type {device!r} is a word of Python or of the sources")
         if "openreg" in device or "occl" in device:
             raise NameRefused(f"the device type {device!r} contains the name that it replaces")

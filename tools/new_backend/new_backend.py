@@ -18,6 +18,7 @@ from tools import bazel_workspace
 from tools.new_backend import origin, parts, tree
 from tools.new_backend.names import NameRefused, Names
 from tools.new_backend.origin import NotGenerated, Origin
+from tools.new_backend.tree import Choice
 from tools.new_backend.update import update
 
 
@@ -36,6 +37,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FEATURES",
         help=f"a list of {', '.join(parts.FEATURES)}, or 'none' "
         f"(default: {','.join(parts.DEFAULT_FEATURES)})",
+    )
+    parser.add_argument(
+        "--build",
+        choices=parts.BUILDS,
+        default="bazel",
+        help="how the backend is built: by Bazel, or by CMake and pip (default: bazel)",
     )
     parser.add_argument(
         "--update",
@@ -85,8 +92,8 @@ def create(root: Path, flags: argparse.Namespace) -> int:
         names = Names.of(flags.device)
     except NameRefused as error:
         return _refuse(str(error))
-    made_of = Origin(names.device, "bazel", flags.features, revision(root))
-    made = tree.make(root, names, flags.features)
+    made_of = Origin(names.device, flags.build, flags.features, revision(root))
+    made = tree.make(root, Choice(names, flags.features, flags.build))
     tree.write(made | origin.files(made_of, made), flags.out)
     print(f"{flags.out}: {len(made)} files of a backend for device {names.device!r}")
     print(f"next: cd {flags.out} && bash .ci/run")
@@ -100,7 +107,7 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
         names = Names.of(made_of.device)
     except (NotGenerated, NameRefused) as error:
         return _refuse(str(error))
-    made = tree.make(root, names, made_of.features)
+    made = tree.make(root, Choice(names, made_of.features, made_of.build))
     changes = update(flags.out, base, made)
     made_of = Origin(made_of.device, made_of.build, made_of.features, revision(root))
     tree.write(origin.files(made_of, made), flags.out)

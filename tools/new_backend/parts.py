@@ -18,8 +18,9 @@ class Feature:
     # Its folders and files, and targets that exist only for it.
     paths: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    # Tests that need it.
+    # Tests that need it, and those of them that stand apart from the installed package.
     tests: tuple[str, ...] = ()
+    bazel_tests: tuple[str, ...] = ()
 
 
 FEATURES = {
@@ -33,7 +34,8 @@ FEATURES = {
             "python/torch_openreg/openreg/compiled.py",
         ),
         labels=("//python:compile",),
-        tests=(
+        tests=("//tests:amp_test",),
+        bazel_tests=(
             "//compile:backend_test",
             "//compile:checkpointing_test",
             "//compile:dead_code_test",
@@ -47,7 +49,6 @@ FEATURES = {
             "//compile:rewriting_test",
             "//compile:subexpressions_test",
             "//compile:validation_test",
-            "//tests:amp_test",
         ),
     ),
     "distributed": Feature(
@@ -63,6 +64,9 @@ FEATURES = {
         paths=("profiler/", "python/torch_openreg/openreg/profiler.py"),
     ),
 }
+
+# How a backend is built.
+BUILDS = ("bazel", "cmake")
 
 # What a backend has unless the user says otherwise.
 DEFAULT_FEATURES = ("compile",)
@@ -95,7 +99,6 @@ TESTS = [
     "//runtime/diagnostics:race_detector_test",
     "//runtime/minimal:conformance_test",
     "//examples/digits",
-    "//tests:autoload_alone_test",
     "//tests:compatibility_test",
     "//tests:copy_test",
     "//tests:device_test",
@@ -109,23 +112,30 @@ TESTS = [
     "//tests:serialization_test",
     "//tests:storage_test",
     "//tests:stream_test",
+]
+
+# Tests that read what Bazel builds, or that stand apart from the installed package.
+BAZEL_TESTS = [
+    "//tests:autoload_alone_test",
     "//tests:wheel_test",
     "//tools/wheel:archive_test",
 ]
 
 # Files that no target names.
 FILES = [
+    ".clang-format",
+    ".gitignore",
+    "LICENSE",
+    "pyproject.toml",
+    "requirements.in",
+]
+BAZEL_FILES = [
     ".bazelignore",
     ".bazelrc",
     ".bazelversion",
-    ".clang-format",
-    ".gitignore",
     "BUILD.bazel",
-    "LICENSE",
     "WORKSPACE",
     "bazelw",
-    "pyproject.toml",
-    "requirements.in",
     "requirements.lock",
     "requirements.torch",
     "third_party/BUILD.bazel",
@@ -133,6 +143,9 @@ FILES = [
     "tools/bazelrc/bazel4.bazelrc",
     "tools/bazelrc/bazel7.bazelrc",
 ]
+
+# The files of a build by Bazel among those that targets consist of, as patterns of fnmatch.
+BAZEL_PATTERNS = ["*BUILD.bazel", "*.bzl", "third_party/*", "tools/pytest_main.py", "tools/wheel/*"]
 
 # External repositories that Bazel itself loads; others are kept if a target uses them.
 REPOSITORIES = [
