@@ -92,6 +92,23 @@ ARROWS = [
         for package in _PORTABLE
     ),
     Arrow(
+        "portable packages are compiled against no particular driver",
+        " + ".join(f"filter('_(headers|objects)$', {package})" for package in _PORTABLE),
+        "//runtime/minimal[:/]|//runtime/device:(device|device_objects)$",
+    ),
+    Arrow(
+        "the minimal driver needs nothing of the emulated device but openreg.h",
+        libraries("//runtime/minimal/..."),
+        f"{_TORCH}|//runtime/(allocator|c10|diagnostics|emulation)[:/]|{_ABOVE_RUNTIME}"
+        "|//runtime/device:(device|device_objects|emulation_headers)$",
+    ),
+    Arrow(
+        "operators on the minimal driver need nothing of the emulation",
+        included("//aten/table/..."),
+        "//aten/(structured|kernels)[:/]|//aten/launch:launch$"
+        "|//runtime/emulation[:/]|//runtime/device:emulation_headers",
+    ),
+    Arrow(
         "operators depend on no feature above them",
         libraries("//aten/..."),
         f"//({_FEATURES})[:/]",

@@ -81,11 +81,17 @@ def _examine(report: dict[str, Any], index: int) -> None:
     for name, (_, advice) in self_test.CHECKS.items():
         _say(f"{name:<18}", end="")
         start = time.perf_counter()
-        wrong = self_test.run(name, index)
+        wrong = lacks = ""
+        try:
+            wrong = self_test.run(name, index)
+        except NotImplementedError as error:
+            lacks = f"not supported by this driver ({error})"
         ms = 1e3 * (time.perf_counter() - start)
-        check = {"name": name, "passed": not wrong, "ms": ms, "message": wrong}
-        report["checks"].append(check | {"advice": advice if wrong else ""})
-        _say(f"{'FAIL' if wrong else 'PASS'}{ms:10.1f} ms  {wrong}".rstrip())
+        check = {"name": name, "passed": not wrong, "supported": not lacks, "ms": ms}
+        check |= {"message": wrong or lacks, "advice": advice if wrong else ""}
+        report["checks"].append(check)
+        outcome = "FAIL" if wrong else "n/a " if lacks else "PASS"
+        _say(f"{outcome}{ms:10.1f} ms  {wrong or lacks}".rstrip())
         if wrong:
             _say(f"      next: {advice}")
     failed = sum(not check["passed"] for check in report["checks"])

@@ -40,6 +40,9 @@ def device_rows(backend: Backend) -> None:
             x = (x @ x).clamp(max=1)
         backend.synchronize()
     rows = [event for event in seen.events() or () if event.device_type.name != "CPU"]
+    if not rows:
+        # torch lists the activity of every renamed backend, with or without a plugin.
+        missing("the profile has no rows of the device")
     require(len(rows) >= 3, f"the profile has {len(rows)} rows of the device after 6 kernels")
     total = sum(event.device_time for event in rows)
     require(total > 0, "the total time of the device's rows is 0")
@@ -67,7 +70,8 @@ def trace(backend: Backend) -> None:
     kernels = [
         e for e in events if str(e.get("cat", "")) in ("kernel", "privateuse1_driver", "gpu_memcpy")
     ]
-    require(bool(kernels), "the trace has no event of category kernel")
+    if not kernels:
+        missing("the trace has no event of category kernel")
     require(
         any(
             "correlation" in e.get("args", {}) or "External id" in e.get("args", {})
