@@ -20,6 +20,8 @@ MINIMAL_DRIVER = "//runtime:minimal_driver"
 _NATIVE_RULES = [
     "alias",
     "config_setting",
+    "constraint_setting",
+    "constraint_value",
     "exports_files",
     "filegroup",
     "genrule",
@@ -199,12 +201,21 @@ class Workspace:
                 label = absolute(output, name)
                 package.targets[label] = Target(label, line, {target.label})
 
-        scope = self._scope(record, package.loads, name)
+        scope = self._scope(record, package.loads, name, caller=name)
         exec(compile(tree, str(path), "exec"), scope)
         return package
 
-    def _scope(self, record: Callable[..., None], loads: set[str], name: str) -> dict[str, Any]:
-        """Returns the names that Starlark defines, and `load`, for one file."""
+    def _scope(
+        self, record: Callable[..., None], loads: set[str], name: str, caller: str
+    ) -> dict[str, Any]:
+        """Returns the names that Starlark defines, and `load`, for one file.
+
+        Args:
+            record: is called for each rule.
+            loads: receives the labels that the file loads.
+            name: the package of the file.
+            caller: the package of the BUILD file that is evaluated.
+        """
 
         def rule(kind: str, implicit: set[str]) -> Callable[..., None]:
             return lambda *_, **arguments: record(kind, implicit, arguments)
@@ -229,7 +240,7 @@ class Workspace:
         def load(label: str, *symbols: str, **renamed: str) -> None:
             label = absolute(label, name)
             loads.add(label)
-            known = {} if label.startswith("@") else self._extension(label, record)
+            known = {} if label.startswith("@") else self._extension(label, record, caller)
             for local, symbol in {**{symbol: symbol for symbol in symbols}, **renamed}.items():
                 if symbol in known:
                     scope[local] = known[symbol]
@@ -240,7 +251,9 @@ class Workspace:
             "glob": glob,
             "select": select,
             "load": load,
-            "native": _Anything(lambda symbol: rule(symbol, set())),
+            "native": _Anything(
+                lambda symbol: (lambda: caller) if symbol == "package_name" else rule(symbol, set())
+            ),
             "rule": lambda **made: rule("rule", set(_defaults(made))),
             "attr": _Anything(lambda _: lambda *_, **made: made),
             "config": _Anything(lambda _: lambda **_made: None),
@@ -252,11 +265,11 @@ class Workspace:
             scope[symbol] = rule(symbol, set())
         return scope
 
-    def _extension(self, label: str, record: Callable[..., None]) -> dict[str, Any]:
+    def _extension(self, label: str, record: Callable[..., None], caller: str) -> dict[str, Any]:
         """Executes a .bzl file; its rules record what they are called with in a BUILD file."""
         path = self.root / path_of(label)
         loads = self._loads.setdefault(label, set())
-        scope = self._scope(record, loads, label[2:].split(":")[0])
+        scope = self._scope(record, loads, label[2:].split(":")[0], caller)
         exec(compile(path.read_text(), str(path), "exec"), scope)
         return scope
 
