@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
             if part.heading.get(key) != first.get(key):
                 flags.error(
                     f"cannot merge {path}: its {key} is {part.heading.get(key)!r}, "
-                    f"not {first.get(key)!r} as in {options.parts[0]}"
+                    f"but that of {options.parts[0]} is {first.get(key)!r}"
                 )
     if first["tier"] not in TIERS:
         flags.error(f"cannot merge {options.parts[0]}: its tier {first['tier']!r} has no shards")
