@@ -346,7 +346,8 @@ OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t re
                                                   orActivityBufferCompleted_t completed) {
   if ((requested == nullptr) != (completed == nullptr)) {
     return Fail(orErrorInvalidValue,
-                "orActivityRegisterCallbacks: one of the functions is null: pass two functions or two null pointers");
+                "orActivityRegisterCallbacks: one of the functions is null: pass two functions or "
+                "two null pointers");
   }
   if (Tracing()) {
     return Fail(orErrorNotPermitted,

@@ -173,7 +173,8 @@ orError_t Allocations::Free(void* pointer) {
   }
   if (found->base != address) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; pass the allocation's "
+                "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; pass the "
+                "allocation's "
                 "start address",
                 pointer, address - found->base, reinterpret_cast<void*>(found->base), found->size);
   }

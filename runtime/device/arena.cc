@@ -62,10 +62,10 @@ orError_t FailSystem(const char* what, size_t size, int error) {
   if (error == EMFILE) {
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);
-    return Fail(
-        orErrorSystem,
-        "%s failed: the process may have at most %llu open files (RLIMIT_NOFILE, ulimit -n); raise the limit",
-        what, static_cast<unsigned long long>(files.rlim_cur));
+    return Fail(orErrorSystem,
+                "%s failed: the process may have at most %llu open files (RLIMIT_NOFILE, ulimit "
+                "-n); raise the limit",
+                what, static_cast<unsigned long long>(files.rlim_cur));
   }
   return Fail(orErrorSystem, "%s of %s failed: %s (errno %d)", what, ByteText(size).c_str(),
               std::strerror(error), error);

@@ -261,7 +261,8 @@ std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, co
   Capture* recorded = OfEvent(handle);
   if (recorded == nullptr) {
     static constexpr char kCaptureEnded[] =
-        "%s: the event was recorded in a capture that has ended, and has no meaning outside that capture; "
+        "%s: the event was recorded in a capture that has ended, and has no meaning outside that "
+        "capture; "
         "record it again, or synchronize with the stream on which the graph is replayed";
     return waiting != nullptr
                ? waiting->Invalidate(orErrorCaptureIsolation, kCaptureEnded, function)
@@ -301,11 +302,11 @@ orError_t Captures::RefuseDevice(const char* function, int device) {
   for (const std::unique_ptr<Capture>& capture : captures_) {
     for (const Capture::Branch& branch : capture->branches) {
       if (branch.stream->device() == device) {
-        refused =
-            capture->Invalidate(orErrorCaptureUnsupported,
-                                "%s: stream %p of device %d is being captured, so the device cannot "
-                                "be synchronized: synchronize before or after the capture",
-                                function, HandleOf(branch.stream), device);
+        refused = capture->Invalidate(
+            orErrorCaptureUnsupported,
+            "%s: stream %p of device %d is being captured, so the device cannot "
+            "be synchronized: synchronize before or after the capture",
+            function, HandleOf(branch.stream), device);
         break;
       }
     }

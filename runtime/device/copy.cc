@@ -75,7 +75,7 @@ orError_t Locate(const char* function, const char* which, const void* pointer, s
     const Window& half = arena.half();
     if (address + size < address || (address < half.base && address + size > half.base)) {
       return Fail(orErrorInvalidCopy, "%s: the %s, %zu bytes at %p, is not a range of host memory",
-                  function, which, pointer, size);
+                  function, which, size, pointer);
     }
     HostBlock block;
     const bool pinned = HostMemory::Get().Find(pointer, &block);
@@ -126,7 +126,8 @@ const char* KindName(orMemcpyKind kind) {
 
 constexpr char kWaits[] = "and this call waits: use the asynchronous form of the call";
 constexpr char kPageable[] =
-    "and unpinned host memory may no longer exist when the graph is replayed: use pinned memory, or copy before "
+    "and unpinned host memory may no longer exist when the graph is replayed: use pinned memory, "
+    "or copy before "
     "or after the capture";
 
 // Returns a transfer or a fill as work for a stream.
@@ -185,8 +186,8 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
         std::tuple{source, request.source_device, "source"}}) {
     if (device != -1 && end.device != device) {
       return Fail(orErrorInvalidCopy,
-                  "%s: the %s must be on device %d, as the call says, but is on %s %d", function, which,
-                  device, end.device == -1 ? "the host:" : "device", end.device);
+                  "%s: the %s must be on device %d, as the call says, but is on %s %d", function,
+                  which, device, end.device == -1 ? "the host:" : "device", end.device);
     }
   }
 

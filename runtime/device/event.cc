@@ -117,7 +117,8 @@ Events& Events::Get() {
 Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
-    (void)Fail(orErrorSystem, "cannot create an event: the limit of %u events has been reached; destroy some",
+    (void)Fail(orErrorSystem,
+               "cannot create an event: the limit of %u events has been reached; destroy some",
                table_.kCapacity);
     return nullptr;
   }

@@ -74,7 +74,8 @@ def run(
     except subprocess.TimeoutExpired as late:
         words = (late.stderr or b"").decode(errors="replace").strip()[-300:]
         raise Finding(
-            HANG, f"the test process did not exit within {seconds:g} s; its stderr ends with: {words}"
+            HANG,
+            f"the test process did not exit within {seconds:g} s; its stderr ends with: {words}",
         ) from None
     return Ended(done.returncode, done.stdout.strip(), done.stderr.strip())
 
