@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each public name of torch.cuda exists for this device, or there is a reason why not.
+"""Each public name in torch.cuda exists for this device, or there is a reason why it does not.
 
-A CUDA program is ported to this device by replacing the name. The tables below list what cannot be
-ported. A name in a table that the device does have is an error, too.
+A CUDA program is ported to this device by replacing the name "cuda". The tables below list what
+cannot be ported. A listed name that the device does have is also an error.
 """
 
 import importlib
@@ -169,7 +169,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
 }
 
-# Absent members of classes: attributes that torch defines in Python.
+# Class members that do not exist here: attributes that torch defines in Python.
 ABSENT_MEMBERS: dict[str, dict[str, str]] = {
     "CUDAGraph": {
         "get_graph_data": GRAPH_HANDLE,
@@ -179,15 +179,15 @@ ABSENT_MEMBERS: dict[str, dict[str, str]] = {
 }
 CLASSES = ["CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"]
 
-# Parameters that have another name in torch.openreg.
+# Parameters that have a different name in torch.openreg.
 RENAMED_PARAMETERS = {"cuda_graph": "openreg_graph", "handle": "ipc_handle"}
 
-# Classes whose constructors are defined in C++, hence have no signature in Python.
+# Classes whose constructors are defined in C++, so Python cannot inspect their signatures.
 WITHOUT_SIGNATURE = {"Stream", "Event"}
 
 
 def ours(name: str) -> Any:
-    """Returns the counterpart of a module of torch.cuda."""
+    """Returns torch.openreg's counterpart of a module in torch.cuda."""
     return importlib.import_module(name.replace("cuda", "openreg"))
 
 
@@ -197,7 +197,7 @@ def public(names: object) -> set[str]:
 
 
 def check(theirs: set[str], has: set[str], absent: Mapping[str, str]) -> None:
-    """Fails unless each of torch's names exists or is in the table, but not both."""
+    """Fails unless each of torch's names either exists or is in the table."""
     found = {name for name in theirs if RENAMED.get(name, name) in has}
     assert theirs - found - absent.keys() == set(), "neither implemented nor in the table"
     assert found & absent.keys() == set(), "implemented, but in the table"
@@ -226,7 +226,7 @@ def test_the_check_fails(
 
 
 def test_every_module_is_compared() -> None:
-    """Each module that torch.cuda and torch.openreg have in common is in the table of pairs."""
+    """The table of pairs contains each module that torch.cuda and torch.openreg have in common."""
     modules = {name for name in public(torch.cuda) if inspect.ismodule(getattr(torch.cuda, name))}
     both = {f"torch.cuda.{name}" for name in modules & public(torch.openreg)}
     assert both - ABSENT.keys() == {"torch.cuda.torch"}
@@ -278,7 +278,7 @@ def with_signature() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("module", "name"), with_signature())
 def test_signatures(module: str, name: str) -> None:
-    """Arguments that a CUDA program passes by position or name have the same meaning in openreg."""
+    """Positional and keyword arguments of a CUDA program have the same meaning in torch.openreg."""
     theirs = signature(getattr(importlib.import_module(module), name))
     here = getattr(ours(module), RENAMED.get(name, name))
     if isinstance(here, type) and issubclass(here, torch.Event):

@@ -4,6 +4,6 @@
 # Keep in sync with conformance/BUILD.bazel.
 VERSION = "0.1.0"
 
-# The version of the JSON report's schema, which is report/schema.json. A reader rejects a report
-# with a different major version.
+# The version of the JSON report's schema. A reader rejects reports of another major version;
+# report/schema.json describes each version.
 SCHEMA = "1.0"

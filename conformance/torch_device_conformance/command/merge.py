@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that merges the reports of a run's shards into one report."""
+"""The command that merges the shards of a run into one report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch_device_conformance.command.run import conclusion, status, waiver_flag
 from torch_device_conformance.execution.plan import cases
 from torch_device_conformance.report.report import BadReport, Report, complete, load
 
-# The heading's fields that must be equal in all shards of a run.
+# Fields of the heading that must be equal in all shards of a run.
 COMMON = ("device", "tier", "seed", "modes")
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     heading = {**first, "shard": "1/1", "seconds": sum(p.heading.get("seconds", 0) for p in parts)}
     verdicts = [verdict for part in parts for verdict in part.verdicts.values()]
     known = cases(str(first["tier"])) if first["tier"] in ("quick", "standard", "full") else ()
-    # cases() does not list the cases of --modes, but the shards contain their verdicts.
+    # cases() does not list the cases of --modes; the verdicts of the shards do.
     every = dict.fromkeys([*known, *(verdict.case for verdict in verdicts)])
     report = Report(heading, complete(every, verdicts))
     options.output.mkdir(parents=True, exist_ok=True)
