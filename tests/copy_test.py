@@ -62,7 +62,7 @@ def test_a_pinned_source_is_read_in_the_order_of_the_stream(count: int) -> None:
     torch.openreg._sleep(10 * LATE)  # on a loaded machine, the host may also be delayed
     there = source.to(DEVICE, non_blocking=True)
     assert not torch.openreg.current_stream().query(), "the copy made the host wait"
-    source.fill_(-1)  # forbidden for users, but it proves that the copy runs later
+    source.fill_(-1)  # programs must not do this, but it proves that the copy runs later
     assert torch.equal(there.cpu(), torch.full((count,), -1.0))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch's own tests of torch.distributed pass on the device, as with NCCL.
 
-If torch skips a test, the reason must be listed here, and it must be one that also applies to CUDA
-and NCCL. A test that cannot pass is listed with the reason; it is an error if it passes.
+If torch skips a test, its reason must be listed here, and it must also apply to CUDA and NCCL. The
+tests that cannot pass are listed with their reasons. It is an error if one of them passes.
 """
 
 import re
@@ -12,10 +12,10 @@ import pytest
 
 from tests.distributed import torch_suite
 
-#: Regular expressions for the reasons for which torch skips tests. In parentheses: how many of the
-#: 285 tests, with two ranks.
+#: Regular expressions for the reasons with which torch skips tests. The numbers in parentheses say
+#: how many of the 285 tests each one skips with two ranks.
 SKIPPED = [
-    # Tests of other backends, which torch does not run with NCCL either (99).
+    # The test is for other backends; torch does not run it with NCCL either (99).
     r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
     r"(?i)Nccl send/recv tested by test_send_recv_nccl",
     r"Only MPI supports (CPU all_to_all_single|all_to_all)",
