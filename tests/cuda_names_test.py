@@ -17,19 +17,19 @@ import torch
 IMPORT = "an import in torch's file, not part of its interface"
 RUNTIME = "CUDA's runtime library; the driver of this device is runtime/device/openreg.h"
 ARCHITECTURE = "kernels are CPU code; there are no architectures to compile for"
-SENSOR = "it is not measured while kernels run; torch.profiler records the time of each kernel"
-LIBRARY = "a handle of an NVIDIA library; kernels call the CPU's libraries, which have no handles"
+SENSOR = "not measured while kernels run; torch.profiler records the time of each kernel"
+LIBRARY = "a handle to an NVIDIA library; kernels call the CPU's libraries, which have no handles"
 PLUGGABLE = (
-    "replaces the allocator with functions of a C library; this device gets other memory "
-    "through another driver (openreg.h)"
+    "replaces the allocator with functions from a C library; this device gets other memory "
+    "through a different driver (openreg.h)"
 )
 CACHE = "the allocator cannot bypass its cache; torch.openreg.memcheck finds errors that it hides"
 DEFERRED = "calls before the first use are not deferred, so they cannot fail late"
 MULTIPROCESSOR = "reserves a part of a device; streams share all cores"
 SDPA = "torch.nn.attention.sdpa_kernel has it for all devices"
-SDPA_CUDA = "is about CUDA kernels; torch selects among the kernels of this device itself"
+SDPA_CUDA = "concerns CUDA kernels; torch itself selects among this device's kernels"
 CPU_LIBRARY = "a CUDA library; the device uses the CPU's, whose settings are in torch.backends"
-GRAPH_HANDLE = "a handle for CUDA's runtime library"
+GRAPH_HANDLE = "a handle for the CUDA runtime library"
 
 # Classes whose names contain CUDA.
 RENAMED = {"CUDAGraph": "OpenRegGraph"}
@@ -58,7 +58,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "cudart": RUNTIME,
         "current_blas_handle": LIBRARY,
         "current_solver_handle": LIBRARY,
-        "gds": "storage that a GPU reads directly; here the CPU reads files",
+        "gds": "files that a GPU reads directly; here the CPU reads files",
         "get_arch_list": ARCHITECTURE,
         "get_gencode_flags": ARCHITECTURE,
         "green_contexts": MULTIPROCESSOR,
@@ -67,16 +67,16 @@ ABSENT: dict[str, dict[str, str]] = {
         "jiterator": "compiles CUDA C++; torch.compile generates kernels for this device",
         "lru_cache": IMPORT,
         "memory_usage": SENSOR,
-        "nccl": "NVIDIA's collectives; here they are the backend occl of torch.distributed",
+        "nccl": "NVIDIA's collectives; here, torch.distributed has the backend occl",
         "nvtx": "ranges for NVIDIA's tools; torch.profiler.record_function works for every device",
         "os": IMPORT,
         "platform": IMPORT,
         "power_draw": SENSOR,
-        "sparse": "legacy types of sparse tensors; layout=torch.sparse_coo creates them",
+        "sparse": "legacy sparse tensor types; layout=torch.sparse_coo creates sparse tensors",
         "temperature": SENSOR,
         "threading": IMPORT,
         "traceback": IMPORT,
-        "tunable": "selects among products of several libraries; here there is one of each",
+        "tunable": "selects among several libraries' matrix products; here there is one of each",
         "utilization": SENSOR,
         "warnings": IMPORT,
     },
@@ -119,7 +119,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "sys": IMPORT,
     },
     "torch.cuda.profiler": {
-        "DEFAULT_FLAGS": "options of an earlier NVIDIA profiler, without effect",
+        "DEFAULT_FLAGS": "options of an earlier NVIDIA profiler; they have no effect",
         "check_error": RUNTIME,
         "contextlib": IMPORT,
         "cudart": RUNTIME,
@@ -201,7 +201,7 @@ def check(theirs: set[str], has: set[str], absent: Mapping[str, str]) -> None:
     found = {name for name in theirs if RENAMED.get(name, name) in has}
     assert theirs - found - absent.keys() == set(), "neither implemented nor in the table"
     assert found & absent.keys() == set(), "implemented, but in the table"
-    assert absent.keys() - theirs == set(), "in the table, but not a name of torch"
+    assert absent.keys() - theirs == set(), "in the table, but not a name in torch"
 
 
 @pytest.mark.parametrize("name", ABSENT)
@@ -215,7 +215,7 @@ def test_names(name: str) -> None:
     [
         ({"a", "b"}, {"a"}, {}, "neither implemented"),
         ({"a"}, {"a"}, {"a": ""}, "implemented, but in"),
-        ({"a"}, set(), {"a": "", "b": ""}, "not a name of torch"),
+        ({"a"}, set(), {"a": "", "b": ""}, "not a name in torch"),
     ],
 )
 def test_the_check_fails(

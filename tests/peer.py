@@ -182,7 +182,7 @@ class Peer:
 
     def receive(self) -> Any:
         """Waits for the requested call. Returns its result or raises its error."""
-        assert self.connection.poll(PATIENCE), f"no answer of the process within {PATIENCE:g} s"
+        assert self.connection.poll(PATIENCE), f"the process did not answer within {PATIENCE:g} s"
         good, value = self.connection.recv()
         if not good:
             raise RuntimeError(value)
@@ -210,4 +210,4 @@ class Peer:
     ) -> None:
         self.connection.close()
         self.process.join(PATIENCE)
-        assert self.process.exitcode is not None, f"no exit of the process within {PATIENCE:g} s"
+        assert self.process.exitcode is not None, f"the process did not exit within {PATIENCE:g} s"

@@ -476,7 +476,7 @@ def drops_compiled(traced: bool) -> list[list[float]]:
         pytest.param(
             True,
             marks=pytest.mark.xfail(
-                strict=True, reason="torch traces random operators of DTensors of CUDA only"
+                strict=True, reason="torch traces random operators on DTensors only for CUDA"
             ),
         ),
     ],

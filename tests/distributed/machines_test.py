@@ -39,7 +39,7 @@ def ip(*arguments: str) -> None:
 def hosts() -> Iterator[list[str]]:
     """Create two network namespaces, connected by interfaces named ``cable``. Yield their names."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("makes network namespaces: needs root and the program ip (iproute2)")
+        pytest.skip("creating network namespaces needs root and the program ip (iproute2)")
     names = [f"openreg-{os.getpid()}-{number}" for number in range(2)]
     with contextlib.ExitStack() as stack:
         for name in names:

@@ -40,10 +40,10 @@ SKIPPED = [
 
 #: Tests that cannot pass, each with the reason.
 CANNOT = {
-    "test_DistributedDataParallel": "A model with a static graph that is saved and loaded between "
-    "iterations no longer reduces its gradients, not even on the CPU with Gloo: "
-    "DistributedDataParallel saves the flag that it has enqueued the reduction of the first "
-    "iteration (_static_graph_delay_allreduce_enqueued), torch 2.13"
+    "test_DistributedDataParallel": "In torch 2.13, a model with a static graph that is saved and "
+    "loaded between iterations no longer reduces its gradients, not even on the CPU with Gloo: "
+    "DistributedDataParallel also saves the flag that says that the first iteration's reduction "
+    "was enqueued (_static_graph_delay_allreduce_enqueued)"
 }
 if torch_suite.WORLD_SIZE != 2:
     CANNOT["test_ddp_profiling_execution_trace"] = "It asserts that the group has two ranks"
@@ -60,7 +60,7 @@ def check(outcome: torch_suite.Outcome, name: str) -> None:
         assert any(re.fullmatch(reason, outcome.detail) for reason in SKIPPED), outcome.detail
         pytest.skip(outcome.detail)
     if name in CANNOT:
-        assert outcome.result == "failed", f"{name} {outcome.result}: remove it from CANNOT"
+        assert outcome.result == "failed", f"{name} {outcome.result}; remove it from CANNOT"
         pytest.xfail(CANNOT[name])
     assert outcome.result == "passed", outcome.detail
 

@@ -104,4 +104,4 @@ def require_equal(
             torch.testing.assert_close(whole.cpu(), other_tensor, rtol=rtol, atol=atol)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
-    assert not theirs, f"the model lacks {list(theirs)}"
+    assert not theirs, f"the model lacks the parameters or buffers {list(theirs)}"

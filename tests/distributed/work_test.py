@@ -155,7 +155,7 @@ def captured() -> None:
     assert eager.eq(ranks * ranks).all()
 
 
-@pytest.mark.skipif(HOSTS > 1, reason="what crosses machines cannot be captured in a graph")
+@pytest.mark.skipif(HOSTS > 1, reason="collectives between machines cannot be captured in a graph")
 def test_graphs_replay_collectives() -> None:
     run(2, captured)
 

@@ -228,7 +228,7 @@ class Program:
                 function()
             except IndexError:
                 continue
-            raise AssertionError("the error of a kernel was lost")
+            raise AssertionError("a kernel's error was not raised")
         self.failed -= places
         return function()
 
