@@ -85,7 +85,7 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
             torch.ones(3, device=d, dtype=torch.bool), torch.tensor(3.0)
         ),
     ),
-    # In the first call of each pair, a scalar is out of the range of float.
+    # In the first call of each pair, a scalar is outside the range of float32.
     "alpha": (
         lambda d: torch.add(three(d), three(d), alpha=1e39),
         lambda d: torch.add(three(d), three(d), alpha=1e38),

@@ -68,7 +68,7 @@ def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..
 
 
 def outcome(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the result and the gradients of all inputs, as float64 on the CPU."""
+    """Returns the result and all inputs' gradients, as float64 on the CPU."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     result = function(*leaves)
     draw = torch.Generator().manual_seed(1)

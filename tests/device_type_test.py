@@ -141,7 +141,7 @@ FAIL = {"test_wrong_openreg"}
 
 
 def run(folder: Path, name: str, **environment: str) -> dict[str, set[str]]:
-    """Runs FILE with the name of a backend.
+    """Runs FILE with a backend's name.
 
     Returns:
         The names of the tests that passed ("ok"), failed ("FAIL"), or were skipped ("skipped").

@@ -114,7 +114,7 @@ def test_devices() -> None:
     for index in range(torch.openreg.device_count()):
         tensor = torch.ones(2, device=f"openreg:{index}")
         assert tensor.__dlpack_device__() == (EXT, index)
-        # The device of the result does not depend on the current device.
+        # The result's device does not depend on the current device.
         assert torch.from_dlpack(tensor).device == tensor.device
     # For other devices, torch's own method decides.
     assert torch.ones(2).__dlpack_device__() == (CPU, 0)

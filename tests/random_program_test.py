@@ -333,7 +333,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, number=st.integers(0, 2))
     @step
     def backward(self, a: int, b: int, number: int) -> None:
-        """Computes gradients of the sum of x * x * y, with the second product on another stream."""
+        """Computes gradients of the sum of x * x * y, with the second product on a given stream."""
 
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().to(torch.float64, copy=True).requires_grad_()

@@ -468,7 +468,7 @@ def test_a_lazy_clone_outlives_the_original_on_another_stream() -> None:
         torch.openreg._sleep(100_000_000)
         clone.add_(1)  # copies late
     del tensor
-    for _ in range(20):  # reuses the memory of the original immediately
+    for _ in range(20):  # immediately reuses the original's memory
         torch.full((1000,), -1.0, device="openreg")
     side.synchronize()
     assert clone.unique().tolist() == [4.0]

@@ -206,7 +206,7 @@ def test_the_headers_compile_alone(
 
 
 def test_uninstalling_leaves_a_working_torch(environment: Environment) -> None:
-    # This must be the last test of the file, because it removes the device.
+    # This must be the last test in the file, because it removes the device.
     environment.pip("uninstall", "--yes", "torch_openreg")
     assert run(environment, "import torch; print(hasattr(torch, 'openreg'))") == "False\n"
     assert not list(environment.site.glob("torch_openreg*"))

@@ -22,8 +22,8 @@ sys.path.append(PACKAGES)
 os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), PACKAGES])
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Without this variable, Trainer and Accelerator use the first available device of a fixed list, or
-# silently the CPU.
+# Without this variable, Trainer and Accelerator use the first available device in a fixed list, or
+# silently use the CPU.
 os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
 
 

@@ -34,7 +34,7 @@ def loss(model: Any, batch: Any) -> Tensor:
 @pytest.mark.parametrize("name", tiny_models.EXAMPLES)
 def test_trains(name: str) -> None:
     model, batch = tiny_models.EXAMPLES[name]()
-    # With weights this small, the gradient of a bias before softmax consists of rounding errors.
+    # With such small weights, the gradient of a bias before softmax consists of rounding errors.
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=1e-4)
 
 

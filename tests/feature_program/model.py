@@ -75,7 +75,7 @@ class Graph:
     uses: list[tuple[Memory, Tensor | None]] = field(default_factory=list)
     outputs: list[Memory] = field(default_factory=list)  # memory in the pool
     own: list[Memory] = field(default_factory=list)  # pinned memory that replays write to
-    fails: bool = False  # whether a kernel of each replay fails
+    fails: bool = False  # whether a kernel fails in each replay
     spoilt: bool = False  # whether the capture must end with an error
     doubtful: bool = False  # whether it may end with an error
 

@@ -31,7 +31,7 @@ from torch_device_conformance.mode.derivatives import PASSES
 # The number of elements from which a sample is skipped, because it is differentiated many times.
 LARGE = 1 << 18
 
-# Matches the name of an operator in torch's error texts, which may differ between devices.
+# Matches an operator's name in torch's error texts. The name may differ between devices.
 OPERATOR = re.compile(r"aten::\w+")
 
 
@@ -191,7 +191,7 @@ class Optional(Attempt):
 
 
 class Recorder(TorchDispatchMode):
-    """Records the first call of each backward operator that has variants."""
+    """Records the first call to each backward operator that has variants."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -119,7 +119,7 @@ class Operator(Entry):
         return function(sample.input, *sample.args, **sample.kwargs, **more)
 
     def gradients(self, outputs: list[Any], inputs: list[Tensor]) -> list[Tensor | None]:
-        """Backpropagates random gradients of the outputs to the inputs."""
+        """Backpropagates random gradients from the outputs to the inputs."""
         return gradients(outputs, inputs)
 
 
