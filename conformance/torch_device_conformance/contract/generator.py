@@ -101,9 +101,7 @@ def own(backend: Backend) -> None:
     wanted = torch.randn(20, device=backend.device).cpu()
     torch.manual_seed(9)
     torch.randn(20, device=backend.device, generator=a)
-    require_equal(
-        "randn of the default generator", torch.randn(20, device=backend.device), wanted
-    )
+    require_equal("randn of the default generator", torch.randn(20, device=backend.device), wanted)
 
 
 @row(

@@ -87,9 +87,7 @@ def processes(backend: Backend) -> None:
             process.join(1)
             if process.exitcode:
                 kind = CRASH if process.exitcode < 0 else RAISES_WRONGLY
-                raise Finding(
-                    kind, f"the receiver exited with status {process.exitcode}"
-                ) from None
+                raise Finding(kind, f"the receiver exited with status {process.exitcode}") from None
             raise Finding(HANG, "the receiver did not report a tensor within 120 s") from None
         require_equal("values that the receiver saw", seen, [0.0, 1.0, 2.0])
         require_equal("device that the receiver saw", torch.device(place).type, backend.type)
