@@ -70,6 +70,30 @@ def test_right_result_agrees() -> None:
     assert (outcome.status, outcome.message, outcome.samples) == (AGREES, "", 3)
 
 
+def inaccurate(x: Tensor) -> Tensor:
+    """Returns x with an error of up to 4 in single precision, and exactly in double precision."""
+    return (x + 1e8) - 1e8
+
+
+@pytest.mark.parametrize(
+    "on_openreg",
+    [lambda x: x + 0, lambda x: inaccurate(x) + x * 2],
+    ids=["more accurate", "as inaccurate"],
+)
+def test_results_agree_if_the_cpu_is_not_more_accurate(
+    on_openreg: Callable[[Tensor], Tensor],
+) -> None:
+    outcome = evaluate(planted(on_device(on_openreg, inaccurate), supports_autograd=False))
+    assert (outcome.status, outcome.message) == (AGREES, "")
+
+
+def test_results_differ_if_the_cpu_is_more_accurate() -> None:
+    outcome = evaluate(planted(on_device(lambda x: x + 1e3, inaccurate)))
+    assert outcome.status == DIFFERS
+    assert outcome.largest is not None
+    assert outcome.largest > 900
+
+
 @pytest.mark.parametrize(
     ("wrong", "right", "message"),
     [

@@ -140,6 +140,26 @@ def test_invalid_report(text: str, tmp_path: Path) -> None:
         load(tmp_path / "r.json")
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_minor_versions_of_the_schema_are_read(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    first = report(Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}))
+    save(path, first, Waivers())
+    content = json.loads(path.read_text())
+    assert content["schema"] == "1.1"
+    if version == "1.0":  # it did not have these fields
+        del content["strict"], content["failures"]
+    path.write_text(json.dumps({**content, "schema": version, "of_a_later_version": 1}))
+    assert load(path).verdicts == first.verdicts
+    assert load(path).scope == "quick"
+
+
+def test_report_of_some_cases_says_so(tmp_path: Path) -> None:
+    write(tmp_path, report(Verdict(ADD, NATIVE), only=["op/*"]), Waivers())
+    assert "tier quick, some cases, seed 0" in (tmp_path / "report.md").read_text()
+    assert '"scope":"quick, some cases"' in (tmp_path / "report.html").read_text()
+
+
 def test_overload_fails_only_where_it_was_called_directly() -> None:
     found = report(
         Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}),

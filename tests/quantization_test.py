@@ -209,7 +209,7 @@ def test_tiles_of_a_packed_weight_are_a_packed_weight() -> None:
     ("weight", "tiles", "words"),
     [
         (torch.ones(8, dtype=torch.uint8), 2, "expected a matrix, but got 1 dimensions"),
-        (torch.ones(8, 16, dtype=torch.int32), 2, "expected a weight of uint8"),
+        (torch.ones(8, 16, dtype=torch.int32), 2, "expected a uint8 weight"),
         (torch.ones(8, 16, dtype=torch.uint8), 3, "innerKTiles must be 2, 4 or 8, but is 3"),
         (torch.ones(9, 16, dtype=torch.uint8), 2, "rows must be a multiple of 8, but is 9"),
         (torch.ones(8, 16, dtype=torch.uint8), 4, "columns must be a multiple of 64"),
@@ -226,19 +226,19 @@ def test_wrong_arguments_of_weight_int4pack_mm() -> None:
     scales = scales.to(DEVICE)
     for words, arguments in {
         "expected the input to be a matrix": (x[0], weight, 64, scales),
-        "expected an input of float32, float16 or bfloat16, but got Double": (
+        "expected a float32, float16 or bfloat16 input, but got Double": (
             x.double(),
             weight,
             64,
             scales,
         ),
         "the input has 64 columns, but the weight has 128": (x[:, :64], weight, 64, scales),
-        "expected a contiguous weight of _convert_weight_to_int4pack": (x, x, 64, scales),
+        "expected a contiguous weight from _convert_weight_to_int4pack": (x, x, 64, scales),
         "but got Int of sizes": (x, weight.transpose(0, 1), 64, scales),
         "qGroupSize must be 32, 64, 128 or 256, but is 16": (x, weight, 16, scales),
         "128 columns are not a multiple of qGroupSize 256": (x, weight, 256, scales),
         r"scales and zeros of sizes \[4, 16, 2\]": (x, weight, 32, scales),
-        "scales and zeros of the input's dtype BFloat16": (x.bfloat16(), weight, 64, scales),
+        "scales and zeros with the input's dtype BFloat16": (x.bfloat16(), weight, 64, scales),
     }.items():
         with pytest.raises(RuntimeError, match=words):
             torch._weight_int4pack_mm(*arguments)

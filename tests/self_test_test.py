@@ -177,6 +177,23 @@ def test_failure_is_reported_with_advice(
     assert json.loads(capsys.readouterr().out)["passed"] is False
 
 
+def test_a_feature_that_the_driver_lacks_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("no graphs")
+
+    monkeypatch.setattr(openreg.OpenRegGraph, "capture_begin", refuse)
+    assert program.main([]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^graphs +n/a .* not supported by this driver \(no graphs\)$", printed, re.M)
+    assert printed.endswith(", none failed\n")
+    assert program.main(["--json"]) == 0
+    (check,) = (c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "graphs")
+    assert check["passed"] is True
+    assert check["supported"] is False
+
+
 def test_checks_leave_everything_as_it_was() -> None:
     gc.collect()  # exceptions of other tests may keep tensors alive
     torch.openreg.empty_cache()

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.testing._internal.two_tensor import TwoTensor
-from torch_openreg.openreg.storage import TensorMeta
+from torch_openreg.openreg.tensor_meta import TensorMeta
 
 from tests import child
 

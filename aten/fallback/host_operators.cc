@@ -7,6 +7,7 @@
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
 #include <cstddef>
@@ -64,6 +65,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("convolution_backward_overrideable",
                torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   library.impl("_fused_sdp_choice", TORCH_FN(choose_attention));
+  // torch's function for the CPU runs on any device: bernoulli_ draws from the device's generator.
+  // The fallback would draw from the CPU's, because native_dropout has no generator argument.
+  library.impl("native_dropout", TORCH_FN(at::native::native_dropout_cpu));
+  // torch's composite implementation lets addr_ change the shape of its tensor.
+  library.impl("addr_", torch::CppFunction::makeFromBoxedFunction<&host_fallback>());
 }
 
 }  // namespace openreg

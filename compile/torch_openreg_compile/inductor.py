@@ -96,8 +96,8 @@ def _leave_out_of_combinations() -> None:
     ForeachKernelSchedulerNode.set_group_algorithm_for_combo_kernels(of_other_devices)
 
 
-def _refuse_to_generate(scheduler: Any) -> NoReturn:  # noqa: ARG001 - as torch calls it
-    """Raise the error of a driver that cannot run generated kernels."""
+def _refuse_to_generate(scheduler: Any) -> NoReturn:
+    """Raise the error for a driver that cannot run generated kernels."""
     torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
     raise AssertionError("unreachable")
 

@@ -557,6 +557,19 @@ def replay_that_does_nothing() -> None:
 
 
 @defect("contract/profiler/device_rows")
+def profile_of_one_kernel() -> None:
+    """A profile contains only the first kernel of the device."""
+    right: Any = torch.profiler.profile.events
+
+    def events(profile: Any) -> list[Any]:
+        every = list(right(profile) or ())
+        kernels = [event for event in every if event.device_type.name != "CPU"]
+        return [event for event in every if event not in kernels[1:]]
+
+    torch.profiler.profile.events = events  # type: ignore[method-assign,assignment]
+
+
+@defect("contract/profiler/device_rows", verdict="missing")
 def profile_without_device_rows() -> None:
     """The profiler lists the device as an activity, but a profile contains no kernel."""
     right: Any = torch.profiler.profile.events

@@ -6,4 +6,4 @@ VERSION = "0.1.0"
 
 # The version of the JSON report's schema. A reader rejects reports of another major version;
 # report/schema.json describes each version.
-SCHEMA = "1.0"
+SCHEMA = "1.1"

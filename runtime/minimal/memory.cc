@@ -193,16 +193,13 @@ orError_t Memory::Unregister(void* pointer) {
 extern "C" {
 
 OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
-  RETURN_IF_ERROR(EnterWork("orMalloc"));
+  RETURN_IF_ERROR(EnterWork(__func__));
   return pointer != nullptr ? Memory::Get().Allocate(thread_state.device, size, pointer)
-                            : FailNull("orMalloc", "pointer");
+                            : FailNull(__func__, "pointer");
 }
 
 OPENREG_API orError_t orFree(void* pointer) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orFree"));
+  BEGIN_RELEASE();
   return pointer != nullptr ? Memory::Get().Free(pointer) : orSuccess;
 }
 
@@ -210,51 +207,42 @@ OPENREG_API orError_t orMemTrim(size_t* released) {
   if (released != nullptr) {
     *released = 0;
   }
-  return InForkedChild() ? orSuccess : EnterRelease("orMemTrim");
+  return InForkedChild() ? orSuccess : EnterRelease(__func__);
 }
 
 OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  RETURN_IF_ERROR(EnterQuery("orMemGetInfo"));
-  if (free_bytes == nullptr || total_bytes == nullptr) {
-    return FailNull("orMemGetInfo", free_bytes == nullptr ? "free_bytes" : "total_bytes");
-  }
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_NULL(free_bytes);
+  RETURN_IF_NULL(total_bytes);
   *free_bytes = Memory::Get().FreeBytes(thread_state.device);
   *total_bytes = GetSettings().device_memory;
   return orSuccess;
 }
 
 OPENREG_API orError_t orMallocHost(void** pointer, size_t size) {
-  RETURN_IF_ERROR(EnterWork("orMallocHost"));
+  RETURN_IF_ERROR(EnterWork(__func__));
   return pointer != nullptr ? Memory::Get().AllocateHost(size, pointer)
-                            : FailNull("orMallocHost", "pointer");
+                            : FailNull(__func__, "pointer");
 }
 
 OPENREG_API orError_t orFreeHost(void* pointer) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orFreeHost"));
+  BEGIN_RELEASE();
   return pointer != nullptr ? Memory::Get().FreeHost(pointer) : orSuccess;
 }
 
 OPENREG_API orError_t orHostRegister(void* pointer, size_t size) {
-  RETURN_IF_ERROR(EnterWork("orHostRegister"));
+  RETURN_IF_ERROR(EnterWork(__func__));
   return Memory::Get().Register(pointer, size);
 }
 
 OPENREG_API orError_t orHostUnregister(void* pointer) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orHostUnregister"));
+  BEGIN_RELEASE();
   return Memory::Get().Unregister(pointer);
 }
 
 OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer) {
-  RETURN_IF_ERROR(EnterQuery("orPointerGetAttributes"));
-  if (attributes == nullptr) {
-    return FailNull("orPointerGetAttributes", "attributes");
-  }
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_NULL(attributes);
   *attributes = {orMemoryTypeUnmanaged, -1, const_cast<void*>(pointer), nullptr, 0, 0};
   if (const auto block = Memory::Get().Find(pointer)) {
     attributes->type = block->type;

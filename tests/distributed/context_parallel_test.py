@@ -176,9 +176,9 @@ def attends_in_a_ring_of_dtensors() -> None:
         grads = [tensor.grad for tensor in ours]
         with pytest.raises(NotImplementedError, match=r"support attn_mask: use is_causal"):
             attend(ours, attn_mask=bias)
-        with pytest.raises(NotImplementedError, match=r"in equal parts.*\(4, 4, 32, 8\) as .*=1"):
+        with pytest.raises(NotImplementedError, match=r"split evenly.*\(4, 4, 32, 8\) as .*=1"):
             attend(heads)
-        with pytest.raises(NotImplementedError, match=r"in equal parts.*\(4, 4, 31, 8\)"):
+        with pytest.raises(NotImplementedError, match=r"split evenly.*\(4, 4, 31, 8\)"):
             attend(uneven)
     finally:
         _disable_context_parallel_dispatcher()

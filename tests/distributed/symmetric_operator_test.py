@@ -136,7 +136,7 @@ def writes_words() -> None:
     for offset, value, count in ((5, 1, 2), (-1, 1, 1), (0, 1, 0), (0, 1 << 32, 1)):
         with pytest.raises(ValueError, match="memset32_"):
             ops.memset32_(words, offset, value, count)
-    with pytest.raises(ValueError, match="of uint32 or int32"):
+    with pytest.raises(ValueError, match="dtype uint32 or int32"):
         ops.stream_write_value32_(words.float(), 0, 1)
 
 

@@ -147,7 +147,7 @@ def waivers_of(flags: Flags, options: argparse.Namespace) -> Waivers:
 
 
 def chosen(
-    tier: str, modes: tuple[str, ...], only: Sequence[str], part: tuple[int, int]
+    tier: str, modes: Sequence[str], only: Sequence[str], part: tuple[int, int]
 ) -> list[Case]:
     """Selects the cases of a run.
 
@@ -157,9 +157,9 @@ def chosen(
         only: patterns that select cases from all tiers; if empty, selects all cases of `tier`.
         part: (I, N) selects every N-th case, from the I-th.
     """
-    found = cases(tier, modes)
+    found = cases(tier, tuple(modes))
     if only:
-        everything = dict.fromkeys([*found, *cases("full", modes)])
+        everything = dict.fromkeys([*found, *cases("full", tuple(modes))])
         names = [name.strip() for name in only]
         found = [c for c in everything if any(fnmatch.fnmatchcase(str(c), n) for n in names)]
     number, parts = part
@@ -204,9 +204,10 @@ def main(argv: Sequence[str]) -> int:
         "command": f"python -m torch_device_conformance {subject.command()} "
         f"{''.join(f'--modes {name} ' for name in modes)}"
         f"--tier {options.tier} --seed {options.seed}",
-        "tier": options.tier if not options.only else f"{options.tier}, some cases",
+        "tier": options.tier,
+        "only": options.only,
         "seed": options.seed,
-        "modes": modes,
+        "modes": options.modes,
         "shard": "/".join(map(str, options.shard)),
         "description": description,
     }

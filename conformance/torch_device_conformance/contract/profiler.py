@@ -40,6 +40,9 @@ def device_rows(backend: Backend) -> None:
             x = (x @ x).clamp(max=1)
         backend.synchronize()
     rows = [event for event in seen.events() or () if event.device_type.name != "CPU"]
+    if not rows:
+        # torch lists the activity of every renamed backend, with or without a plugin.
+        missing("the profile has no rows for the device")
     require(
         len(rows) >= 3,
         f"the profile has {len(rows)} rows for the device, expected one for each of 6 kernels",
@@ -70,7 +73,8 @@ def trace(backend: Backend) -> None:
     kernels = [
         e for e in events if str(e.get("cat", "")) in ("kernel", "privateuse1_driver", "gpu_memcpy")
     ]
-    require(bool(kernels), "the trace has no event in the category kernel")
+    if not kernels:
+        missing("the trace has no event in the category kernel")
     require(
         any(
             "correlation" in e.get("args", {}) or "External id" in e.get("args", {})

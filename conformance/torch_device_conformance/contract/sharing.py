@@ -75,7 +75,8 @@ def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
 )
 def processes(backend: Backend) -> None:
     context = torch.multiprocessing.get_context("spawn")
-    there, back = context.Queue(), context.Queue()
+    # SimpleQueue.put() raises the errors of a reducer; Queue.put() prints them in another thread.
+    there, back = context.SimpleQueue(), context.Queue()
     process = context.Process(target=_receive, args=(backend.subject, there, back))
     process.start()
     try:

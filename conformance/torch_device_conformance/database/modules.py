@@ -4,7 +4,7 @@
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, module_db
 from torch.utils._pytree import tree_flatten
 from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
+from torch_device_conformance.comparison.conditioning import widened
 from torch_device_conformance.comparison.transfer import transfer
 
 
@@ -58,6 +59,12 @@ class Module(Entry):
             result += self._calls(dtype, train=False)
             result += self._calls(dtype, train=False, backward=False)
         return result
+
+    def widened(self, sample: Call) -> Call:
+        args, kwargs = widened((sample.args, sample.kwargs))
+        return replace(
+            sample, make=lambda device: sample.make(device).double(), args=args, kwargs=kwargs
+        )
 
     def run(self, sample: Call, device: torch.device, seed: int) -> Run:
         move = transfer(device)

@@ -20,6 +20,7 @@ from torch_device_conformance.comparison.comparison import (
     synchronize,
     tolerances,
 )
+from torch_device_conformance.comparison.conditioning import widened
 from torch_device_conformance.comparison.transfer import transfer
 
 # Operators whose results are uninitialized memory.
@@ -60,6 +61,12 @@ class Operator(Entry):
 
     def label(self, sample: SampleInput) -> str:
         return sample.name
+
+    def widened(self, sample: Any) -> Any:
+        if not isinstance(sample, SampleInput):
+            return None
+        first, args, kwargs = widened((sample.input, tuple(sample.args), sample.kwargs))
+        return with_arguments(sample, first, args, kwargs)
 
     def place(self, sample: SampleInput, device: torch.device) -> torch.device:
         unnamed = self.op.name in FACTORIES and "device" not in sample.kwargs

@@ -4,7 +4,7 @@
 import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
 from torch.utils._pytree import keystr, tree_flatten_with_path
 from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
+from torch_device_conformance.comparison.conditioning import widened
 from torch_device_conformance.comparison.transfer import transfer
 
 STEPS = 4
@@ -78,6 +79,9 @@ class OptimizerWay(Entry):
         if self._sparse:
             parameters, batch = parameters[:1], [torch.tensor([[1, 7, 3], [7, 7, 0]])]
         return [Training(parameters, batch, arguments) for arguments in self._arguments()]
+
+    def widened(self, sample: Training) -> Training:
+        return replace(sample, parameters=widened(sample.parameters), batch=widened(sample.batch))
 
     def run(self, sample: Training, device: torch.device, seed: int) -> Run:
         with named_as_backend(device):

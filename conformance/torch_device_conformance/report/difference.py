@@ -103,9 +103,10 @@ def _provenance(before: Report, after: Report) -> list[tuple[str, str, str]]:
         for key in {**old, **new}:
             if old.get(key) != new.get(key):
                 found.append((f"{part} {key}", str(old.get(key)), str(new.get(key))))
-    for key in ("device", "tier", "seed"):
-        if before.heading.get(key) != after.heading.get(key):
-            found.append((key, str(before.heading.get(key)), str(after.heading.get(key))))
+    for key in ("device", "tier", "only", "modes", "seed"):
+        old, new = (report.heading.get(key) or "" for report in (before, after))
+        if old != new:
+            found.append((key, str(old), str(new)))
     return found
 
 

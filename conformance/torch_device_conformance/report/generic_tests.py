@@ -71,7 +71,7 @@ def configuration(report: Report, module: str) -> str:
     return HEADER.format(
         device=report.heading["device"],
         torch=provenance.get("torch", {}).get("version", "?"),
-        tier=report.heading["tier"],
+        tier=report.scope,
         module=module,
         allowed="".join(f"    {name!r},\n" for name, passes in sorted(tried.items()) if passes),
         failing="".join(lines),

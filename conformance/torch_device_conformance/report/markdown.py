@@ -99,7 +99,7 @@ def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
     parts = [
         f"# Conformance of `{heading['device']}`",
         f"torch {torch_version}, backend {backend.get('module', '?')} "
-        f"{backend.get('version', '?')}, tier {heading['tier']}, seed {heading['seed']}: "
+        f"{backend.get('version', '?')}, tier {report.scope}, seed {heading['seed']}: "
         f"{passed} of {of} required rows of the runtime contract.",
         works(report),
         "## Runtime contract",

@@ -21,7 +21,7 @@ def relay(report: Report, waivers: Waivers) -> str:
         "test_results": {
             "kit": {"name": "torch_device_conformance", "version": VERSION, "schema": SCHEMA},
             "device": report.heading["device"],
-            "tier": report.heading["tier"],
+            "tier": report.scope,
             "seed": report.heading["seed"],
             "torch": provenance.get("torch", {}),
             "backend": provenance.get("backend", {}),

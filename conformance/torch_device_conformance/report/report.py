@@ -41,6 +41,11 @@ class Report:
     heading: Mapping[str, Any]
     verdicts: Mapping[Case, Verdict] = field(default_factory=dict)
 
+    @property
+    def scope(self) -> str:
+        """The tier, and whether only some cases were selected."""
+        return f"{self.heading['tier']}{', some cases' if self.heading.get('only') else ''}"
+
     def counted(self) -> list[Verdict]:
         """Returns the verdicts that count in the denominator."""
         return [verdict for verdict in self.verdicts.values() if verdict.counts]

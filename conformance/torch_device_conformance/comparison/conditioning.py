@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares values with a result in double precision, for samples that are ill-conditioned.
+
+Kernels of another device add in another order, so their results are rounded differently. Some
+samples amplify this beyond every tolerance: a division by a number near zero, or steps of an
+optimizer that searches along lines. The result of the CPU is then as far from the exact one as that
+of the device. Therefore a difference counts only if the device is less accurate than the CPU.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+# Largest error of an accurate device, as a multiple of the CPU's error. Rounding errors that are
+# amplified vary by such a factor between two orders of addition.
+MOST_ERROR = 8.0
+
+
+def widened(tree: Any) -> Any:
+    """Returns a tree of leaf tensors with those of single precision in double precision."""
+    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+    def widen(x: Tensor) -> Tensor:
+        if x.dtype not in wide:
+            return x
+        return x.detach().to(wide[x.dtype]).requires_grad_(x.requires_grad)
+
+    return tree_map_only(Tensor, widen, tree)
+
+
+def is_accurate(actual: Any, expected: Any, exact: Any) -> bool:
+    """Returns whether the value of the device is about as near to the exact one as the CPU's.
+
+    Args:
+        actual: the value of the device.
+        expected: the CPU's value in the same dtype.
+        exact: the CPU's value in double precision.
+    """
+    if not isinstance(exact, Tensor) or not (exact.is_floating_point() or exact.is_complex()):
+        return bool(_plain(actual) == _plain(expected))
+    if exact.layout != torch.strided or exact.shape != expected.shape:
+        return False
+    found, wanted = (x.detach().cpu().to(exact.dtype) for x in (actual, expected))
+    exact = exact.detach()
+    finite = exact.isfinite() & wanted.isfinite()
+    if not torch.equal(found[~finite].nan_to_num(), wanted[~finite].nan_to_num()):
+        return False
+    mine, cpus = ((x - exact)[finite].abs() for x in (found, wanted))
+    return not mine.numel() or bool(mine.max() <= MOST_ERROR * cpus.max())
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value that == compares as a whole."""
+    return value.detach().cpu().tolist() if isinstance(value, Tensor) else value
