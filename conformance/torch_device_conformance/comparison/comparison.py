@@ -349,9 +349,9 @@ def differs(
 
 
 def is_as_accurate(entry: Entry, sample: Any, actual: Run, expected: Run, seed: int) -> bool:
-    """Returns whether a run on the device is about as accurate as the one on the CPU.
+    """Returns whether a run on the device is about as accurate as the run on the CPU.
 
-    The measure is the same sample on the CPU in double precision, if the entry has it.
+    Both are measured against a CPU run in double precision. Returns False if the entry has none.
     """
     wide = entry.widened(sample)
     if wide is None or actual.error is not None:

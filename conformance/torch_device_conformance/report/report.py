@@ -43,7 +43,7 @@ class Report:
 
     @property
     def scope(self) -> str:
-        """The tier, and whether only some cases were selected."""
+        """The tier as text, with a note if only some of its cases were selected."""
         return f"{self.heading['tier']}{', some cases' if self.heading.get('only') else ''}"
 
     def counted(self) -> list[Verdict]:
