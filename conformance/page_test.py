@@ -39,7 +39,7 @@ WAIVERS = Waivers(
     (Waiver(("op/eager/float32/sub",), (WRONG,), "planted", datetime.date.max),), strict=True
 )
 
-# Operates the page and stores what it displays in the document, which --dump-dom prints.
+# Operates the page and adds what it displays to the document, which --dump-dom prints.
 ACTIONS = """
 <script>
 const seen = {};

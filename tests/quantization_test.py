@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of quantized matrices: int8, int4, float8; and tests of grouped products with them."""
+"""Products of quantized matrices (int8, int4, float8), and tests shared with grouped products."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ def test_int_mm(m: int, k: int, n: int, unsigned: bool, transposed: tuple[bool, 
     right = int8(n, k).t() if transposed[1] else int8(k, n)
     if unsigned:
         left = left.view(torch.uint8)
-    # Not compared with the CPU, which returns uninitialized memory for one row with strides (1, 1).
+    # Do not compare with the CPU: for one row with strides (1, 1), it returns uninitialized memory.
     result = torch._int_mm(to_device(left), to_device(right))
     assert result.dtype == torch.int32
     assert result.is_contiguous()
@@ -135,12 +135,12 @@ def test_wrong_arguments_of_weight_int8pack_mm(
 
 
 def two_a_byte(numbers: Tensor) -> Tensor:
-    """Packs pairs of columns into bytes for the operator, the first column in the upper bits."""
+    """Packs pairs of columns into bytes, with the first column in the upper bits."""
     return (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
 
 
 def int4(n: int, k: int, group: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns values from 0 to 15, their scales and zero points, and the weight they represent."""
+    """Returns values from 0 to 15, scales and zero points, and the weight that they represent."""
     numbers = torch.randint(0, 16, (n, k), dtype=torch.int32)
     scales_and_zeros = torch.rand(k // group, n, 2).to(dtype)
     scales, zeros = scales_and_zeros.double().repeat_interleave(group, 0).unbind(2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of python -m torch_openreg.trace: checks, summaries and conversions of traces."""
+"""Tests python -m torch_openreg.trace, which checks, summarizes and converts traces."""
 
 import copy
 import gzip

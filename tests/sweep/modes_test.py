@@ -22,7 +22,7 @@ from tests.sweep.verdicts import MODES
 
 modes.load(MODES)
 
-# The kit's own modes are tested here, too, as their planted mistakes use the same functions.
+# The kit's own modes are also tested here, because their planted mistakes use the same functions.
 MODE_TYPES = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]
@@ -54,7 +54,7 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
 
 
 def outcome(mode: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
-    """Compares an operator in a mode on the device with the CPU."""
+    """Compares an operator on the device with the CPU, in one mode."""
     return judge(MODE_TYPES[mode](op), dtype, torch.device("openreg"))
 
 
@@ -64,7 +64,7 @@ def on_device(wrong: Function, right: Function) -> Function:
 
 
 def when(condition: Callable[[Tensor], bool]) -> Function:
-    """Returns a function whose result on the device is wrong if the condition holds."""
+    """Returns a function whose result on the device is wrong if `condition` holds."""
     return on_device(lambda x: x * 2 if condition(x) else x * 1, lambda x: x * 1)
 
 
@@ -88,7 +88,7 @@ def copy_to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def select_nothing(x: Tensor) -> Tensor:
-    """Raises an error from a kernel for an empty tensor: its index is out of range."""
+    """For an empty tensor, calls a kernel that raises an error: its index is out of range."""
     table = torch.ones(4, device=x.device)
     index = torch.full((1,), 0 if x.numel() else 9, device=x.device)
     table.index_select(0, index * 0)  # the first kernel with these dtypes is synchronous
@@ -170,8 +170,9 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# Modes without a test of a correct operator below: host_memory has a separate test, because its
-# samples have more arguments; accelerator_dtypes needs dtypes that only accelerators support.
+# The modes that the tests of correct operators below leave out. host_memory has a separate test,
+# because its samples have more arguments. accelerator_dtypes needs dtypes that only accelerators
+# support.
 HOST_MEMORY = "host_memory"
 ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 

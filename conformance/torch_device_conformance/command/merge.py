@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command that merges the shards of a run into one report.
 
-The merged report has every case of the run, also those of a shard that is not given. They have the
-verdict "not-run", which fails the run.
+The merged report has every case of the run. The cases of a shard that is not given have the verdict
+"not-run", which fails the run.
 """
 
 from collections.abc import Sequence
@@ -64,6 +64,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def absent(given: Sequence[str]) -> list[str]:
-    """Returns the shards of the same division as those given, such as 2/4, that are not given."""
+    """Returns the shards, such as "2/4", that belong to the same run but were not given."""
     _, count = shard(given[0])
     return [name for number in range(1, count + 1) if (name := f"{number}/{count}") not in given]

@@ -5,10 +5,10 @@ Samples are made once, on the CPU. Each run gets its own copies, so no run sees 
 wrote. Forward results must agree in structure, device, layout, dtype, shape, strides and values.
 Gradients must agree in all of these except strides.
 
-An entry is random if two runs on the CPU with different seeds disagree. A random entry draws
-different numbers on another device, hence its values are not compared one by one: the metadata must
-agree, and so must the distribution of the values over many draws. A few draws may be equal by
-chance, hence more seeds are tried before a difference in values is reported.
+An entry is random if two CPU runs with different seeds disagree. A random entry draws different
+numbers on each device, so its values are not compared one by one. Instead, the metadata must agree,
+and so must the distribution of the values over many draws. A few draws may be equal by chance, so
+more seeds are tried before a difference in values is reported.
 
 A difference in values is not reported if the device is about as accurate as the CPU
 (conditioning.py).
@@ -349,9 +349,9 @@ def differs(
 
 
 def is_as_accurate(entry: Entry, sample: Any, actual: Run, expected: Run, seed: int) -> bool:
-    """Returns whether a run on the device is about as accurate as the one on the CPU.
+    """Returns whether a run on the device is about as accurate as the run on the CPU.
 
-    The measure is the same sample on the CPU in double precision, if the entry has it.
+    Both are measured against a CPU run in double precision. Returns False if the entry has none.
     """
     wide = entry.widened(sample)
     if wide is None or actual.error is not None:

@@ -13,7 +13,7 @@ NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Wording:
-    """The rules for comparing an error of the device with the error of the CPU.
+    """The rules for comparing the device's error with the CPU's error.
 
     Attributes:
         compared: whether the error's type and its first line must be the same as on the CPU.

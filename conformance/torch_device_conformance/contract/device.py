@@ -34,7 +34,7 @@ def available(backend: Backend) -> None:
 @row(
     "device",
     "set_device",
-    requires="torch.accelerator.set_device_index selects the device for all calls, also factories",
+    requires="torch.accelerator.set_device_index changes the current device, which factories use",
     implement=GUARD,
     without="all tensors are created on device 0",
     shown_by=FILE,
