@@ -26,4 +26,7 @@ NEEDS = {
 
 # Single tests of other targets: a pytest id, or the beginning of one, and the reason.
 LEFT_OUT = {
+    "tests/copy_test.py::test_an_earlier_error_is_not_lost_by_a_copy": "the host fallback raises the error at the call",
+    "tests/storage_test.py::test_messages_to_other_processes_have_values_only": "no memory is shared between processes",
+    "tests/storage_test.py::test_the_address_of_a_lazy_clone_while_another_device_is_current[pickle for another process]": "no memory is shared between processes",
 }
