@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A fixture that gives a test file its own cache of generated code. An import activates it:
 
-    from tests.kernel_cache import own_cache as own_cache
+from tests.kernel_cache import own_cache as own_cache
 """
 
 from collections.abc import Iterator
