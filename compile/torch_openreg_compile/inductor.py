@@ -101,7 +101,7 @@ class _NoScheduling(scheduling.OpenRegScheduling):
 
     def __init__(self, scheduler: Scheduler | None) -> None:
         torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
-        super().__init__(scheduler)
+        super().__init__(scheduler)  # type: ignore[no-untyped-call]
 
 
 def register() -> None:
