@@ -85,6 +85,20 @@ assert [value.mean().item() for value in values] == [float(i) for i in range(8)]
     )
 
 
+def test_child_that_frees_pinned_memory_which_a_stream_used() -> None:
+    child.output(
+        FORK
+        + """
+pinned = [torch.ones(1000, pin_memory=True)]
+there = pinned[0].to("openreg", non_blocking=True)
+assert in_child(pinned.clear) == 0
+pinned.clear()
+torch.openreg.synchronize()
+assert there.sum().item() == 1000
+"""
+    )
+
+
 def test_child_of_a_parent_that_did_not_use_the_device() -> None:
     child.output(
         FORK

@@ -31,7 +31,7 @@ def openreg_py_test(name, srcs, args = [], data = [], deps = [], tags = [], **kw
     slow = label in SLOW_TESTS
     feature = NEEDS.get(label, NEEDS.get(package))
     left_out = [
-        "--deselect=" + test
+        "'--deselect=%s'" % test
         for test in LEFT_OUT
         if "//%s" % test.split("::")[0] in ["%s/%s" % (package, src) for src in srcs]
     ]

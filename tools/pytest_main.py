@@ -28,6 +28,21 @@ class Shard:
             config.hook.pytest_deselected(items=dropped)
 
 
+class LeftOut:
+    """A pytest plugin that rejects a --deselect that matches no test."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Checks the options before pytest applies them. pytest calls this hook."""
+        for prefix in config.getoption("deselect") or ():
+            if not any(item.nodeid.startswith(prefix) for item in items):
+                raise pytest.UsageError(
+                    f"{prefix} is left out but does not exist: tools/minimal_driver.bzl"
+                )
+
+
 def main(argv: list[str], env: Mapping[str, str]) -> int:
     """Runs pytest.
 
@@ -47,7 +62,7 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     chosen = env.get("TESTBRIDGE_TEST_ONLY")
     if chosen:
         args += ["-k", chosen]
-    plugins = []
+    plugins: list[object] = [LeftOut()]
     total = int(env.get("TEST_TOTAL_SHARDS", "1"))
     if total > 1:
         # This file tells Bazel that the test supports sharding.

@@ -31,7 +31,10 @@ constexpr NamedArgument kHostArguments[] = {
     {"aten::_foreach_addcdiv_.Tensor", "scalars"},
     {"aten::_foreach_addcmul.Tensor", "scalars"},
     {"aten::_foreach_addcmul_.Tensor", "scalars"},
+    {"aten::_index_put_impl_", "indices"},
     {"aten::_nested_from_padded", "cpu_nested_shape_example"},
+    {"aten::index.Tensor", "indices"},
+    {"aten::index.Tensor_out", "indices"},
 };
 
 // Arguments that an operator writes to although its schema does not say so.

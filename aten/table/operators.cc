@@ -6,6 +6,7 @@
 // thread may call them.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty_like.h>
@@ -226,19 +227,14 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& output = arguments[4].toTensor();
   const c10::Device device = output.device();
   if (!is_supported(output, device) || !is_supported(self, device) || !may_write(output) ||
-      !may_write(output, self, /*elementwise=*/false)) {
+      !may_write(output, self, /*elementwise=*/false) ||
+      (!arguments[3].isNone() && arguments[3].toScalarType() != at::kFloat)) {
     return std::nullopt;
   }
-  std::vector<bool> reduced(static_cast<size_t>(self.dim()), arguments[1].isNone());
-  if (!arguments[1].isNone()) {
-    const std::vector<int64_t> dimensions = arguments[1].toIntVector();
-    for (const int64_t dimension : dimensions) {
-      reduced[static_cast<size_t>(c10::maybe_wrap_dim(dimension, self.dim()))] = true;
-    }
-    if (dimensions.empty()) {
-      reduced.assign(reduced.size(), true);
-    }
-  }
+  const std::vector<int64_t> dimensions =
+      arguments[1].isNone() ? std::vector<int64_t>() : arguments[1].toIntVector();
+  const auto reduced = at::dim_list_to_bitset(
+      dimensions.empty() ? at::OptionalIntArrayRef() : dimensions, static_cast<size_t>(self.dim()));
   const bool keep = arguments[2].toBool();
   std::vector<int64_t> sizes;
   for (int64_t dimension = 0; dimension < self.dim(); ++dimension) {

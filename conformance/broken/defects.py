@@ -566,7 +566,7 @@ def profile_of_one_kernel() -> None:
         kernels = [event for event in every if event.device_type.name != "CPU"]
         return [event for event in every if event not in kernels[1:]]
 
-    torch.profiler.profile.events = events  # type: ignore[method-assign,assignment]
+    torch.profiler.profile.events = events  # type: ignore[method-assign]
 
 
 @defect("contract/profiler/device_rows", verdict="missing")

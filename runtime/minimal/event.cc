@@ -184,11 +184,14 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
   }
   const Record started = start->record();
   const Record ended = end->record();
-  if (started.stream == nullptr || ended.stream == nullptr || start->device != end->device) {
-    return Fail(orErrorInvalidValue, "%s: %s", __func__,
-                started.stream == nullptr ? "the start event was never recorded"
-                : ended.stream == nullptr ? "the end event was never recorded"
-                                          : "the events belong to different devices");
+  if (started.stream == nullptr || ended.stream == nullptr) {
+    return Fail(orErrorInvalidValue, "%s: the %s event was never recorded", __func__,
+                started.stream == nullptr ? "start" : "end");
+  }
+  if (start->device != end->device) {
+    return Fail(orErrorInvalidValue,
+                "%s: the start event belongs to device %d and the end event to device %d", __func__,
+                start->device, end->device);
   }
   for (const Record* record : {&started, &ended}) {
     if (const Stream::State state = record->state(); state != Stream::State::kDone) {

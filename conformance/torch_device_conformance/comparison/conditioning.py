@@ -38,9 +38,13 @@ def is_accurate(actual: Any, expected: Any, exact: Any) -> bool:
         expected: the CPU's value in the same dtype.
         exact: the CPU's value in double precision.
     """
+    if isinstance(exact, float):
+        actual, expected, exact = (
+            torch.tensor(x, dtype=torch.float64) for x in (actual, expected, exact)
+        )
     if not isinstance(exact, Tensor) or not (exact.is_floating_point() or exact.is_complex()):
         return bool(_plain(actual) == _plain(expected))
-    if exact.layout != torch.strided or exact.shape != expected.shape:
+    if exact.layout != torch.strided or exact.is_nested or exact.shape != expected.shape:
         return False
     found, wanted = (x.detach().cpu().to(exact.dtype) for x in (actual, expected))
     exact = exact.detach()
