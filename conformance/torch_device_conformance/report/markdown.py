@@ -50,7 +50,7 @@ def cells(verdicts: list[Verdict]) -> list[object]:
     ]
 
 
-HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "of", "on the device")
+HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "total", "native + composite")
 
 
 def works(report: Report) -> str:

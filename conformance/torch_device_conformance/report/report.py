@@ -208,8 +208,8 @@ class Journal:
 
 
 def percent(part: int, whole: int) -> str:
-    """Returns a share as text. Never rounds a smaller share up to 100 %."""
+    """Returns a share as text. Never rounds a smaller share up to 100%."""
     if not whole:
         return "nothing"
     share = 100 * part / whole
-    return f"{min(share, 99.9) if part < whole else share:.1f} %".replace("100.0", "100")
+    return f"{min(share, 99.9) if part < whole else share:.1f}%".replace("100.0", "100")
