@@ -50,7 +50,16 @@ def cells(verdicts: list[Verdict]) -> list[object]:
     ]
 
 
-HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "total", "native + composite")
+HEADER = (
+    "native",
+    "composite",
+    "fallback",
+    "missing",
+    "wrong",
+    "not run",
+    "total",
+    "native + composite",
+)
 
 
 def works(report: Report) -> str:
