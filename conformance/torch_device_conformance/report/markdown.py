@@ -79,7 +79,7 @@ def works(report: Report) -> str:
     ):
         if chosen:
             lines.append([title, *cells(chosen)])
-    return table(("", *HEADER), lines)
+    return table(("suite", *HEADER), lines)
 
 
 def contract(report: Report) -> str:
@@ -93,7 +93,7 @@ def contract(report: Report) -> str:
             lines.append(
                 [row.area, row.name, verdict.verdict, need, row.requires, f"`{row.shown_by}`"]
             )
-    return table(("area", "row", "verdict", "", "torch requires", "shown by torch_openreg"), lines)
+    return table(("area", "row", "verdict", "needed", "torch requires", "shown by torch_openreg"), lines)
 
 
 def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
