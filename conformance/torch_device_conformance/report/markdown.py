@@ -93,7 +93,9 @@ def contract(report: Report) -> str:
             lines.append(
                 [row.area, row.name, verdict.verdict, need, row.requires, f"`{row.shown_by}`"]
             )
-    return table(("area", "row", "verdict", "need", "torch requires", "shown by torch_openreg"), lines)
+    return table(
+        ("area", "row", "verdict", "need", "torch requires", "shown by torch_openreg"), lines
+    )
 
 
 def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
