@@ -93,7 +93,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_page_is_drawn(seen: dict[str, Any]) -> None:
     assert seen["title"] == "Conformance of npu"
-    assert seen["cards"] == ["1 / 2", "40.0 %", "20.0 %", "4", "7"]
+    assert seen["cards"] == ["1 / 2", "40.0%", "20.0%", "4", "7"]
     assert seen["all"] == ["add", "erf", "sub"]
     assert seen["cells"] == ["wrong", "fallback"]
 

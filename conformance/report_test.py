@@ -121,8 +121,8 @@ def test_worst_of_several() -> None:
 
 
 def test_percent_is_100_only_for_all() -> None:
-    assert percent(9999, 10000) == "99.9 %"
-    assert percent(3, 3) == "100 %"
+    assert percent(9999, 10000) == "99.9%"
+    assert percent(3, 3) == "100%"
 
 
 def test_report_survives_its_file(tmp_path: Path) -> None:

@@ -50,7 +50,16 @@ def cells(verdicts: list[Verdict]) -> list[object]:
     ]
 
 
-HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "of", "on the device")
+HEADER = (
+    "native",
+    "composite",
+    "fallback",
+    "missing",
+    "wrong",
+    "not run",
+    "total",
+    "native + composite",
+)
 
 
 def works(report: Report) -> str:
@@ -70,7 +79,7 @@ def works(report: Report) -> str:
     ):
         if chosen:
             lines.append([title, *cells(chosen)])
-    return table(("", *HEADER), lines)
+    return table(("suite", *HEADER), lines)
 
 
 def contract(report: Report) -> str:

@@ -217,4 +217,4 @@ def percent(part: int, whole: int) -> str:
     if not whole:
         return "nothing"
     share = 100 * part / whole
-    return f"{min(share, 99.9) if part < whole else share:.1f} %".replace("100.0", "100")
+    return f"{min(share, 99.9) if part < whole else share:.1f}%".replace("100.0", "100")
