@@ -38,6 +38,7 @@ def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"],
       rpaths: the entries of RUNPATH.
       extension: whether the output is a Python module. The interpreter resolves the symbols that
         such a module lacks, so missing symbols are no link errors.
+      linkopts: further link options.
       **kwargs: as for cc_binary; deps are targets with headers, or with code for this output.
     """
     cc_binary(
