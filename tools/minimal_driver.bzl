@@ -7,6 +7,7 @@
 NEEDS = {
     "//tests/distributed": "shared_memory",
     "//tests/hta": "activity_records",
+    "//tests/sweep:compiled_test": "generated_kernels",
     "//tests:asynchrony_test": "own_kernels",
     "//tests:attention_test": "own_kernels",
     "//tests:cpp_wrapper_test": "generated_kernels",
