@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from torch_device_conformance.__main__ import main
 from torch_device_conformance.command import run as command
-from torch_device_conformance.report.report import load
+from torch_device_conformance.report.report import Report, load, save
+from torch_device_conformance.report.waivers import Waivers
 from torch_device_conformance.verdict.verdict import (
     COMPOSITE,
     CRASH,
@@ -18,6 +19,7 @@ from torch_device_conformance.verdict.verdict import (
     NATIVE,
     NOT_RUN,
     WRONG,
+    Verdict,
     parse_case,
 )
 
@@ -162,6 +164,43 @@ def test_shards_make_one_report(tmp_path: Path) -> None:
     assert not each[0] & each[1]
     assert merged.verdicts.keys() == each[0] | each[1]
     assert NOT_RUN not in merged.counts()
+    assert main(["merge", parts[0], "--output", str(tmp_path / "half")]) == 1
+    half = load(tmp_path / "half" / "report.json")
+    assert half.verdicts.keys() == merged.verdicts.keys()
+    assert {c for c, v in half.verdicts.items() if v.verdict == NOT_RUN} == each[1]
+
+
+def test_merge_lists_the_cases_of_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    modes = tmp_path / "shard_modes.py"
+    # No run of this process has loaded this suite.
+    modes.write_text(MODES.replace('"planted"', '"elsewhere"'))
+    ran = Verdict(parse_case("elsewhere/plain/float32/agrees"), NATIVE)
+    heading = {"device": "cpu", "tier": "full", "seed": 0, "shard": "1/3", "description": {}}
+    selected = {"only": ["elsewhere/*"], "modes": [str(modes)]}
+    part = tmp_path / "part.json"
+    save(part, Report({**heading, **selected}, {ran.case: ran}), Waivers())
+    assert main(["merge", str(part), "--output", str(tmp_path)]) == 1
+    merged = load(tmp_path / "report.json")
+    assert {v.case.name: v.verdict for v in merged.verdicts.values()} == {
+        "agrees": NATIVE,
+        "crash": NOT_RUN,
+        "differs": NOT_RUN,
+    }
+    printed = capsys.readouterr().out
+    assert "2 cases were not run" in printed
+    assert "missing shards: 2/3, 3/3" in printed
+
+
+def test_merge_refuses_modes_that_cannot_be_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heading = {"device": "cpu", "tier": "full", "seed": 0, "shard": "1/2", "description": {}}
+    part = tmp_path / "part.json"
+    save(part, Report({**heading, "modes": ["nowhere"]}), Waivers())
+    with pytest.raises(SystemExit) as refused:
+        main(["merge", str(part), "--output", str(tmp_path)])
+    assert refused.value.code == 2
+    assert "--modes nowhere: ModuleNotFoundError" in capsys.readouterr().err
 
 
 def test_modes_of_a_vendor_and_strict_waivers(tmp_path: Path) -> None:
@@ -188,7 +227,7 @@ def test_modes_of_a_vendor_and_strict_waivers(tmp_path: Path) -> None:
 def test_modes_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = tmp_path / "twice_modes.py"
     twice.write_text('SUITES = {"op": {"eager": list}}')
-    for name, message in (("nowhere", "No module named"), (str(twice), "op/eager exists already")):
+    for name, message in (("nowhere", "No module named"), (str(twice), "op/eager already exists")):
         with pytest.raises(SystemExit) as refused:
             main(["--device", "cpu", "--modes", name])
         assert refused.value.code == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the report in every format, the comparison of two reports, and the rules of waivers."""
+"""Checks all report formats, the comparison of two reports, and the waiver rules."""
 
 import datetime
 import json
@@ -121,8 +121,8 @@ def test_worst_of_several() -> None:
 
 
 def test_percent_is_100_only_for_all() -> None:
-    assert percent(9999, 10000) == "99.9 %"
-    assert percent(3, 3) == "100 %"
+    assert percent(9999, 10000) == "99.9%"
+    assert percent(3, 3) == "100%"
 
 
 def test_report_survives_its_file(tmp_path: Path) -> None:
@@ -138,6 +138,26 @@ def test_invalid_report(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(BadReport):
         load(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_minor_versions_of_the_schema_are_read(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    first = report(Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}))
+    save(path, first, Waivers())
+    content = json.loads(path.read_text())
+    assert content["schema"] == "1.1"
+    if version == "1.0":  # it did not have these fields
+        del content["strict"], content["failures"]
+    path.write_text(json.dumps({**content, "schema": version, "of_a_later_version": 1}))
+    assert load(path).verdicts == first.verdicts
+    assert load(path).scope == "quick"
+
+
+def test_report_of_some_cases_says_so(tmp_path: Path) -> None:
+    write(tmp_path, report(Verdict(ADD, NATIVE), only=["op/*"]), Waivers())
+    assert "tier quick, some cases, seed 0" in (tmp_path / "report.md").read_text()
+    assert '"scope":"quick, some cases"' in (tmp_path / "report.html").read_text()
 
 
 def test_overload_fails_only_where_it_was_called_directly() -> None:
@@ -317,7 +337,7 @@ def test_journal_keeps_verdicts_of_a_stopped_run(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"case": "op/eag')
     assert [v.case for v in Journal(path, {"seed": 1}).read()] == [ADD, ROW]
-    with pytest.raises(BadReport, match="written for another subject, kit, tier or seed"):
+    with pytest.raises(BadReport, match="written for a different subject, kit, tier or seed"):
         Journal(path, {"seed": 2}).read()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A forked child can use the device only if its parent had not; otherwise it gets an error."""
+"""A forked child can use the device only if its parent has not; otherwise it gets an error."""
 
 from tests import child
 
@@ -62,7 +62,7 @@ assert not torch.openreg._is_in_bad_fork()
 
 def test_child_leaves_the_parent_s_memory_alone() -> None:
     # The child frees tensors, empties the cache, and exits the interpreter. This must not change
-    # the tensors of the parent.
+    # the parent's tensors.
     child.output(
         FORK
         + """

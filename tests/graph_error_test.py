@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors of graphs: a capture rejects some calls; stream, memory and graph remain usable."""
+"""Graph errors: a capture rejects some calls, and stream, memory and graph remain usable."""
 
 from collections.abc import Callable
 

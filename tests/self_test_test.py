@@ -101,7 +101,7 @@ def gives(value: object) -> Fault:
 
 
 def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces a function with one that changes the results of calls with a device tensor."""
+    """Replaces a function with one that changes its results for device tensors."""
 
     def function(first: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         result = original(first, *arguments, **named)
@@ -126,8 +126,8 @@ def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-# Each fault: the check that must report it, an object, its attribute, the replacement, and the text
-# of the report.
+# For each fault: the check that must report it, an object, the attribute to replace, the
+# replacement, and the text of the report.
 FAULTS: list[tuple[str, Any, str, Fault, str]] = [
     ("memory", openreg, "memory_allocated", gives(0), "counts as 0"),
     ("memory", openreg, "mem_get_info", gives((2, 1)), "2 bytes are free, of 1"),

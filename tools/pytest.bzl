@@ -14,11 +14,11 @@ def _on_minimal_driver(value):
 def openreg_py_test(name, srcs, args = [], data = [], deps = [], tags = [], **kwargs):
     """py_test with pytest as its main program.
 
-    `--test_filter=EXPRESSION` becomes pytest's -k; shard_count splits the tests of the files.
+    `--test_filter=EXPRESSION` becomes pytest's -k; shard_count splits the tests in the files.
 
     Args:
-      name: name of the test.
-      srcs: test files (list a conftest.py in data).
+      name: the test's name.
+      srcs: the test files (list a conftest.py in data).
       args: more arguments for pytest.
       data: as for py_test.
       deps: as for py_test.

@@ -10,7 +10,7 @@ import pytest
 
 
 class Shard:
-    """A pytest plugin that selects every total-th test, starting with number `index` (from 0)."""
+    """A pytest plugin that selects every `total`-th test, starting with test `index` (from 0)."""
 
     def __init__(self, index: int, total: int) -> None:
         self.index = index
@@ -20,7 +20,7 @@ class Shard:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Deselects the tests of the other shards. pytest calls this hook."""
+        """Deselects the other shards' tests. pytest calls this hook."""
         kept = items[self.index :: self.total]
         dropped = [item for n, item in enumerate(items) if n % self.total != self.index]
         items[:] = kept
@@ -47,8 +47,8 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     """Runs pytest.
 
     Args:
-        argv: test files relative to the workspace, and arguments for pytest.
-        env: environment that Bazel sets for a test (see its "test encyclopedia").
+        argv: the test files, relative to the workspace, and arguments for pytest.
+        env: the environment that Bazel sets for a test (see its "test encyclopedia").
 
     Returns:
         The exit status.

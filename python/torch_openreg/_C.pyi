@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of the extension module, which is built from python/csrc."""
+"""Types for the extension module, which is built from python/csrc."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch_openreg.name import DEVICE_TYPE
 
-# Seconds after which a hang is assumed and the program is ended.
+# Seconds after which the program assumes that it hangs, and ends itself.
 _HANG_TIMEOUT = 120.0
 
 _say = functools.partial(print, flush=True)
@@ -31,7 +31,7 @@ _say = functools.partial(print, flush=True)
 def _examine(report: dict[str, Any], index: int) -> None:
     """Fill in the report and print each line at once, so that a hang or crash shows how far it got.
 
-    Any of the imports can fail, so each one is made only after the one before it has succeeded.
+    Any of the imports can fail, so each runs only after the previous one has succeeded.
     """
 
     def version(name: str, text: str) -> None:
@@ -51,7 +51,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
     doubts = installation.find_doubts("torch_openreg", __file__)
     version("files", "; ".join(doubts) or "no difference from the installation found")
     if doubts:
-        trial.require_return("torch_openreg.registration")  # loading them may crash
+        trial.require_return("torch_openreg.registration")  # loading the libraries may crash
     import torch
 
     abi = f"C++11 ABI {'on' if torch._C._GLIBCXX_USE_CXX11_ABI else 'off'}"

@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that merges the shards of a run into one report."""
+"""The command that merges the shards of a run into one report.
+
+The merged report has every case of the run. The cases of a shard that is not given have the verdict
+"not-run", which fails the run.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch_device_conformance.command.files import write
-from torch_device_conformance.command.flags import Flags, existing
-from torch_device_conformance.command.run import conclusion, status, waiver_flags, waivers_of
-from torch_device_conformance.execution.plan import cases
+from torch_device_conformance.command.flags import Flags, existing, shard
+from torch_device_conformance.command.run import (
+    chosen,
+    conclusion,
+    status,
+    waiver_flags,
+    waivers_of,
+)
+from torch_device_conformance.execution.plan import TIERS
+from torch_device_conformance.mode.modes import BadModes
 from torch_device_conformance.report.report import BadReport, Report, complete, load
 
 # Fields of the heading that must be equal in all shards of a run.
-COMMON = ("device", "tier", "seed", "modes")
+COMMON = ("device", "tier", "only", "seed", "modes")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,15 +43,27 @@ def main(argv: Sequence[str]) -> int:
             if part.heading.get(key) != first.get(key):
                 flags.error(
                     f"cannot merge {path}: its {key} is {part.heading.get(key)!r}, "
-                    f"not {first.get(key)!r} as in {options.parts[0]}"
+                    f"but that of {options.parts[0]} is {first.get(key)!r}"
                 )
+    if first["tier"] not in TIERS:
+        flags.error(f"cannot merge {options.parts[0]}: its tier {first['tier']!r} has no shards")
+    try:
+        todo = chosen(first["tier"], first.get("modes", ()), first.get("only", ()), (1, 1))
+    except BadModes as error:
+        flags.error(f"cannot list the cases of {options.parts[0]}: {error}")
     heading = {**first, "shard": "1/1", "seconds": sum(p.heading.get("seconds", 0) for p in parts)}
     verdicts = [verdict for part in parts for verdict in part.verdicts.values()]
-    known = cases(str(first["tier"])) if first["tier"] in ("quick", "standard", "full") else ()
-    # cases() does not list the cases of --modes; the verdicts of the shards do.
-    every = dict.fromkeys([*known, *(verdict.case for verdict in verdicts)])
-    report = Report(heading, complete(every, verdicts))
+    report = Report(heading, complete(todo, verdicts))
     options.output.mkdir(parents=True, exist_ok=True)
     write(options.output, report, waivers)
     print(conclusion(report, waivers, options.output))
+    missing = absent([str(part.heading["shard"]) for part in parts])
+    if missing:
+        print(f"missing shards: {', '.join(missing)}")
     return status(report, waivers)
+
+
+def absent(given: Sequence[str]) -> list[str]:
+    """Returns the shards, such as "2/4", that belong to the same run but were not given."""
+    _, count = shard(given[0])
+    return [name for number in range(1, count + 1) if (name := f"{number}/{count}") not in given]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares values with a result in double precision, for samples that are ill-conditioned.
+"""Compares values with a double-precision result, for samples that are ill-conditioned.
 
-Kernels of another device add in another order, so their results are rounded differently. Some
-samples amplify this beyond every tolerance: a division by a number near zero, or steps of an
-optimizer that searches along lines. The result of the CPU is then as far from the exact one as that
-of the device. Therefore a difference counts only if the device is less accurate than the CPU.
+A device's kernels may add numbers in a different order from the CPU, so they round differently.
+Some samples amplify this beyond every tolerance, such as a division by a number near zero, or the
+steps of an optimizer with a line search. In this case, the CPU's result is as far from the exact
+one as the device's. Therefore a difference counts only if the device is less accurate than the CPU.
 """
 
 from typing import Any
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-# Largest error of an accurate device, as a multiple of the CPU's error. Rounding errors that are
-# amplified vary by such a factor between two orders of addition.
+# The largest error of an accurate device, as a multiple of the CPU's error. Amplified rounding
+# errors may differ by such a factor between two orders of addition.
 MOST_ERROR = 8.0
 
 
 def widened(tree: Any) -> Any:
-    """Returns a tree of leaf tensors with those of single precision in double precision."""
+    """Returns a copy of a tree of leaf tensors, with single precision widened to double."""
     wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
     def widen(x: Tensor) -> Tensor:
@@ -31,10 +31,10 @@ def widened(tree: Any) -> Any:
 
 
 def is_accurate(actual: Any, expected: Any, exact: Any) -> bool:
-    """Returns whether the value of the device is about as near to the exact one as the CPU's.
+    """Returns whether the device's value is about as close to the exact value as the CPU's.
 
     Args:
-        actual: the value of the device.
+        actual: the device's value.
         expected: the CPU's value in the same dtype.
         exact: the CPU's value in double precision.
     """
@@ -56,5 +56,5 @@ def is_accurate(actual: Any, expected: Any, exact: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that == compares as a whole."""
+    """Returns a value that can be compared as a whole with ==."""
     return value.detach().cpu().tolist() if isinstance(value, Tensor) else value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries of torch's optimizer database, optim_db: each optimizer in all implementations."""
+"""Entries of torch's optimizer database, optim_db: each optimizer in each implementation."""
 
 import copy
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ from torch_device_conformance.comparison.transfer import transfer
 
 STEPS = 4
 
-# Device for which the database is read: only for it does optim_db list arguments with capturable.
+# The device for which optim_db is read. It lists capturable arguments only for this device.
 CAPTURABLE_DEVICE = "cuda"
 
 MATRICES_ONLY = frozenset({"Muon"})
@@ -38,8 +38,8 @@ class Training:
 
     Attributes:
         parameters: two matrices and optionally a vector, on the CPU.
-        batch: input and target of the network, on the CPU; or indices into the first matrix.
-        arguments: arguments of the optimizer.
+        batch: the network's input and target, or indices into the first matrix; on the CPU.
+        arguments: the optimizer's keyword arguments.
     """
 
     parameters: list[Tensor]
@@ -50,11 +50,11 @@ class Training:
 class OptimizerWay(Entry):
     """An optimizer in one of its implementations.
 
-    A small network is trained. The parameters and the state after the last step are compared. For
-    the differentiable implementation, one step and its derivatives are compared.
+    The entry trains a small network and compares the parameters and the state after the last step.
+    For the differentiable implementation, it compares one step and its derivatives.
 
     Args:
-        info: the database's entry of the optimizer.
+        info: the database entry of the optimizer.
         way: one of the flags foreach, fused and differentiable; "for_loop" for none of them;
             "sparse" for sparse gradients; or "" for torch's own choice.
         capturable: whether the step must be capturable.
@@ -165,10 +165,10 @@ class OptimizerWay(Entry):
 
 
 def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
-    """Makes torch choose the same implementation on the CPU as on the device compared with it.
+    """Makes torch treat `device` as the registered backend, also if it is the CPU.
 
-    The name of the backend determines where steps can be capturable, and whether foreach is the
-    default. Different implementations would round differently.
+    torch decides by the backend's name whether steps can be capturable and whether foreach is the
+    default. The CPU must use the same implementation, because implementations round differently.
     """
     return mock.patch.object(torch._C, "_get_privateuse1_backend_name", return_value=device.type)
 
@@ -178,7 +178,7 @@ def results(
 ) -> dict[str, Any]:
     """Returns parameters and state by name, except the state whose path starts with `left_out`.
 
-    0-dim state is returned as a number, because torch chooses the device of its tensor.
+    A 0-dim tensor in the state is returned as a number, because torch may keep it on the CPU.
     """
     found: dict[str, Any] = {}
     for index, parameter in enumerate(parameters):

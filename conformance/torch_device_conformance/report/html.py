@@ -34,6 +34,7 @@ def html(report: Report, waivers: Waivers) -> str:
     heading["description"] = description
     data = {
         "heading": heading,
+        "scope": report.scope,
         "meaning": dict(MEANING),
         "required": report.required(),
         **found,

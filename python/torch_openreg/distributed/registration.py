@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers the collective backend ``occl`` with torch.distributed, for tensors of the device."""
+"""Registers the collective backend ``occl`` with torch.distributed, for device tensors."""
 
 import warnings
 from types import ModuleType
@@ -68,7 +68,7 @@ def _refuse(group: Any, options: Any) -> NoReturn:
 
 
 def _create(group: Any, options: Any) -> _C.ProcessGroupOCCL:
-    """Create the backend of a process group.
+    """Create the backend for a process group.
 
     Args:
         group: torch's ``_DistributedBackendOptions``: store, rank, size, timeout, members.

@@ -9,7 +9,7 @@ _LIBRARY = files(_PACKAGE) / "lib" / "libopenreg_aoti.so"
 
 
 def supported() -> bool:
-    """Return whether the driver of this build can run generated kernels."""
+    """Return whether this build's driver can run generated kernels."""
     return _LIBRARY.is_file()
 
 
@@ -20,7 +20,7 @@ def load() -> None:
     this package is installed.
 
     Raises:
-        NotImplementedError: if the driver of this build cannot run generated kernels.
+        NotImplementedError: if this build's driver cannot run generated kernels.
     """
     if not supported():
         raise NotImplementedError(
