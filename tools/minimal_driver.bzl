@@ -3,14 +3,18 @@
 
 # The feature of a driver (//runtime:driver_with_...) that the tests of a target or of a package
 # need. Bazel skips these targets in that configuration. "own_kernels" means that operators run on
-# kernels of the device, without waiting, and not on the host.
+# kernels of the device, without waiting, and not on the host; "memory_functions" means that the
+# driver runs functions of the host on device memory.
 NEEDS = {
     "//tests/distributed": "shared_memory",
     "//tests/hta": "activity_records",
+    "//tests/sweep:compiled_test": "generated_kernels",
+    "//tests/sweep:sweep_test": "own_kernels",
     "//tests:asynchrony_test": "own_kernels",
     "//tests:attention_test": "own_kernels",
     "//tests:cpp_wrapper_test": "generated_kernels",
     "//tests:custom_operator_test": "own_kernels",
+    "//tests:exit_test": "graphs",
     "//tests:feature_program_test": "graphs",
     "//tests:first_launches_in_autocast_test": "own_kernels",
     "//tests:first_launches_in_forward_ad_test": "own_kernels",
@@ -26,6 +30,7 @@ NEEDS = {
     "//tests:import_hook_test": "shared_memory",
     "//tests:inductor_test": "generated_kernels",
     "//tests:ipc_event_test": "shared_memory",
+    "//tests:memcheck_test": "memory_functions",
     "//tests:multiprocessing_test": "shared_memory",
     "//tests:network_test": "own_kernels",
     "//tests:output_metadata_test": "own_kernels",
@@ -44,6 +49,7 @@ NEEDS = {
 _CAPTURES = "captures a graph"
 _CPU = "the CPU has no kernel for this operator, dtype or error"
 _FAULTS = "the driver does not report which memory a fault touched"
+_KERNELS = "tests kernels, or the fallback that runs on them, of the emulated device"
 _LATE = "expects an error at the next synchronization; the host fallback raises it at the call"
 _SHARES = "shares memory with another process"
 _WAITS = "checks that a call does not wait; the host fallback does"
@@ -63,6 +69,8 @@ LEFT_OUT = {
     "tests/argument_error_test.py::test_an_earlier_kernels_error_is_not_taken_for_the_calls": _LATE,
     "tests/argument_error_test.py::test_elements_under_a_mask_are_written_without_a_wait": _WAITS,
     "tests/argument_error_test.py::test_kernels_with_new_arguments_do_not_wait_in_a_capture": _CAPTURES,
+    "tests/compile_passes_test.py::test_kernels_of_the_device_run[attention": _KERNELS,
+    "tests/compile_passes_test.py::test_kernels_of_the_device_run[silu": _KERNELS,
     "tests/compile_test.py::test_importing_the_package_loads_no_compiler": "the compiler's backend has another name on this driver",
     "tests/convolution_test.py::test_does_not_wait": _WAITS,
     "tests/copy_test.py::test_an_earlier_error_is_not_lost_by_a_copy": _LATE,
@@ -81,6 +89,8 @@ LEFT_OUT = {
     "tests/embedding_test.py::test_results_of_embedding_bag_are_those_of_an_accelerator": _CPU,
     "tests/embedding_test.py::test_training_with_bags_is_captured": _CAPTURES,
     "tests/embedding_test.py::test_writing_where_a_mask_is_set_does_not_wait_and_is_captured": _CAPTURES,
+    "tests/fallback_policy_test.py::test_a_wrong_variable_is_an_error_that_lists_the_values[OPENREG_FALLBACK_MODE]": _KERNELS,
+    "tests/fallback_policy_test.py::test_an_interrupt_in_a_meta_kernel_of_python_reaches_the_caller": _KERNELS,
     "tests/fault_test.py::test_read": _FAULTS,
     "tests/fault_test.py::test_write": _FAULTS,
     "tests/gil_test.py::test_a_call_that_waits[accelerator_graph_goes]": _CAPTURES,
@@ -96,6 +106,7 @@ LEFT_OUT = {
     "tests/grad_scaler_test.py::test_a_": _WAITS,
     "tests/grad_scaler_test.py::test_first_step_does_not_wait_more_often": _WAITS,
     "tests/grad_scaler_test.py::test_wrong_": _CPU,
+    "tests/memory_test.py::test_empty_cache_releases_pages": "measures the files of the emulated device",
     "tests/memory_pool_test.py::test_a_pool_whose_stream_is_busy_is_dropped_without_a_wait": _WAITS,
     "tests/normalization_test.py::test_does_not_wait": _WAITS,
     "tests/normalization_test.py::test_errors_are_those_of_the_cpu_at_the_call": _CPU,
@@ -113,6 +124,10 @@ LEFT_OUT = {
     "tests/random_state_test.py::test_every_random_operator_is_here": _CPU,
     "tests/random_state_test.py::test_every_random_operator_repeats[_fused_dropout]": _CPU,
     "tests/recurrent_test.py::test_the_operator_of_a_layer_reports_what_it_supports": _CPU,
+    "tests/self_test_test.py::test_checks_leave_everything_as_it_was": _CAPTURES,
+    "tests/self_test_test.py::test_failure_is_reported_with_advice": _CAPTURES,
+    "tests/self_test_test.py::test_fault_is_found[graphs": _CAPTURES,
+    "tests/self_test_test.py::test_sound_device": _CAPTURES,
     "tests/storage_test.py::test_messages_to_other_processes_have_values_only": _SHARES,
     "tests/storage_test.py::test_the_address_of_a_lazy_clone_while_another_device_is_current[pickle for another process]": _SHARES,
     "tests/stress_test.py::test_an_error_reaches_the_thread_that_waits_for_its_stream": _LATE,

@@ -22,8 +22,8 @@ orError_t Locate(const char* function, const void* pointer, size_t size, End* en
   if (pointer == nullptr) {
     return FailNull(function, "a pointer");
   }
-  const std::optional<Block> block = Memory::Get().Find(pointer);
-  if (!block && Memory::Get().IsDeviceAddress(pointer)) {
+  const std::optional<Block> block = FindBlock(pointer);
+  if (!block && IsDeviceAddress(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
                 "%s: %p is a device address outside of every live allocation", function, pointer);
   }
@@ -78,7 +78,7 @@ orError_t Copy(const Request& request, orStream_t handle) {
                 function, to.device, from.device, dst_device, src_device);
   }
   const auto run = [dst = request.dst, src = request.src, size = request.size](std::string*) {
-    std::memmove(Memory::Get().Translate(dst), Memory::Get().Translate(src), size);
+    std::memmove(Translate(dst), Translate(src), size);
     return orSuccess;
   };
   uint64_t position = 0;
@@ -101,7 +101,7 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, orStr
                 pointer);
   }
   return stream->Queue(function, {.run = [=](std::string*) {
-                         std::memset(Memory::Get().Translate(pointer), value, size);
+                         std::memset(Translate(pointer), value, size);
                          return orSuccess;
                        }});
 }

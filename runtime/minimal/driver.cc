@@ -110,7 +110,7 @@ orError_t FirstUse() {
   if (settings.error != orSuccess) {
     return Fail(settings.error, "%s", settings.detail);
   }
-  RETURN_IF_ERROR(Memory::Get().Reserve(settings.device_count, settings.device_memory));
+  RETURN_IF_ERROR(ReserveMemory(settings.device_count, settings.device_memory));
   Streams::Get().CreateDefaults(settings.device_count);
   // Exit handlers run in reverse order: this one runs before everything that was loaded so far, and
   // that kernels may use, is torn down.

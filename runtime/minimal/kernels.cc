@@ -117,12 +117,12 @@ bool Resolve(orOperand* operand, int rank, const orKernelArguments& arguments, i
     const Wide extent = Wide{arguments.sizes[dimension] - 1} * operand->strides[dimension];
     (extent < 0 ? first : last) += extent;
   }
-  const std::optional<Block> block = Memory::Get().Find(operand->data);
+  const std::optional<Block> block = FindBlock(operand->data);
   if (!block || (block->device != device && block->device != -1)) {
     return false;
   }
   const Wide offset = reinterpret_cast<uintptr_t>(operand->data) - block->base;
-  operand->data = Memory::Get().Translate(operand->data);
+  operand->data = Translate(operand->data);
   return offset + first * arguments.element_size >= 0 &&
          offset + (last + 1) * arguments.element_size <= Wide{block->size};
 }

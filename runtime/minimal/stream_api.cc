@@ -114,7 +114,7 @@ OPENREG_API orError_t orDeviceReset(void) {
   RETURN_IF_ERROR(EnterWork(__func__));
   RETURN_IF_ERROR(Streams::Get().Reset(__func__, thread_state.device));
   DestroyEvents(thread_state.device);
-  Memory::Get().FreeAll(thread_state.device);
+  FreeMemory(thread_state.device);
   return orSuccess;
 }
 
