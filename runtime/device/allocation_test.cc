@@ -43,7 +43,7 @@ TEST_F(AllocationTest, ZeroBytesAreANullPointer) {
 TEST_F(AllocationTest, OversizedRequestsFailWithTheFigures) {
   void* pointer = &pointer;
   EXPECT_FAILS(orMalloc(&pointer, (size_t{256} << 20) + 1), orErrorOutOfMemory,
-               "256 MiB of 256 MiB are free, the largest free range has 256 MiB");
+               "256 MiB of 256 MiB are free, and the largest free range has 256 MiB");
   EXPECT_EQ(pointer, nullptr);
   for (size_t size : {std::numeric_limits<size_t>::max(), std::numeric_limits<size_t>::max() - 4095,
                       size_t{1} << 63, size_t{1} << 47}) {
@@ -68,7 +68,7 @@ TEST_F(AllocationTest, InvalidPointersAreNotFreed) {
                "it points 1 bytes into the allocation");
   EXPECT_FAILS(orFree(memory + 9999), orErrorInvalidDevicePointer, "pass its start address");
   EXPECT_FAILS(orFree(memory + 10000), orErrorInvalidDevicePointer,
-               "outside of every live allocation");
+               "not inside any live allocation");
   int host = 0;
   EXPECT_FAILS(orFree(&host), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_FAILS(orFree(reinterpret_cast<void*>(1)), orErrorInvalidDevicePointer,
@@ -77,7 +77,7 @@ TEST_F(AllocationTest, InvalidPointersAreNotFreed) {
   ASSERT_OK(orGetKernelPointer(&view, memory));
   EXPECT_FAILS(orFree(view), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_OK(orFree(memory));
-  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "that was not freed before");
+  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "that has not been freed");
 }
 
 TEST_F(AllocationTest, AnyDeviceMayBeCurrentWhenMemoryIsFreed) {
@@ -110,7 +110,7 @@ TEST_F(AllocationTest, KernelsSeeMemoryAtAConstantOffset) {
   EXPECT_OK(orGetKernelPointer(&same, &host));
   EXPECT_EQ(same, &host);
   EXPECT_FAILS(orGetKernelPointer(&same, reinterpret_cast<void*>(window.base + window.size - 1)),
-               orErrorInvalidDevicePointer, "outside of every live allocation");
+               orErrorInvalidDevicePointer, "not inside any live allocation");
   EXPECT_FAILS(orGetKernelPointer(nullptr, &host), orErrorInvalidValue, "kernel_pointer is null");
   EXPECT_FAILS(orGetAddressWindow(nullptr), orErrorInvalidValue, "window is null");
 }
@@ -128,7 +128,7 @@ TEST_F(AllocationTest, AttributesDescribeEveryKindOfPointer) {
     EXPECT_EQ(attributes.imported, 0);
   }
   EXPECT_FAILS(orPointerGetAttributes(&attributes, memory + 5000), orErrorInvalidDevicePointer,
-               "outside of every live allocation");
+               "not inside any live allocation");
   for (const void* host : {static_cast<const void*>(&attributes), static_cast<const void*>(nullptr),
                            reinterpret_cast<const void*>(UINTPTR_MAX)}) {
     ASSERT_OK(orPointerGetAttributes(&attributes, host));
