@@ -19,7 +19,8 @@
 namespace openreg {
 
 struct RendezvousResult {
-  // The unique prefix of the rendezvous's keys: only these ranks use keys with it.
+  // The prefix of this rendezvous's keys. It is unique: no other rendezvous uses keys that start
+  // with it.
   std::string prefix;
   // The notes, indexed by rank.
   std::vector<std::string> notes;

@@ -222,8 +222,8 @@ at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t c
                     " of a tensor with ", input.numel(), " words");
   TORCH_CHECK_VALUE(
       value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<uint32_t>::max(),
-      "memset32_: the value ", value, " does not fit into 32 bits");
-  // As signed words, which have the same bits.
+      "memset32_: the value ", value, " does not fit in 32 bits");
+  // Fill through an int32 view: the bit pattern is the same, whether the word is signed or not.
   input.view(at::kInt).narrow(0, offset, count).fill_(static_cast<int32_t>(value));
   return input;
 }

@@ -306,7 +306,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // Adds annotations to the device's rows, which Kineto does for CUDA only.
+  // Adds annotations to the device's rows; Kineto itself does this only for CUDA.
   void add_annotations(const libkineto::getLinkedActivityCallback& linked) {
     if (linked == nullptr || types_.count(ActivityType::GPU_USER_ANNOTATION) == 0) {
       return;

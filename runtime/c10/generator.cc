@@ -24,10 +24,11 @@ constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
 }  // namespace
 
 void GeneratorState::check_not_captured() const {
-  TORCH_CHECK(capture_ == 0,
-              "openreg: cannot read or change the seed or the offset of a generator while a graph "
-              "that uses it is captured, because each replay has its own: do it before or after "
-              "the capture");
+  TORCH_CHECK(
+      capture_ == 0,
+      "openreg: cannot read or change the seed or the offset of a generator while a graph "
+      "that uses it is being captured, because each replay sets its own seed and offset; do "
+      "so before or after the capture");
 }
 
 PhiloxState GeneratorState::position() const {
