@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Settings - the user's settings of a caching allocator; the defaults change nothing.
+// Settings - the user's settings for a caching allocator. The defaults change nothing.
 #ifndef RUNTIME_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_ALLOCATOR_SETTINGS_H_
 
