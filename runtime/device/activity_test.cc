@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests activity records: what is recorded of calls and work.
+// Tests activity records: what is recorded about calls and work.
 #include <cstring>
 #include <thread>
 #include <vector>
