@@ -3,13 +3,13 @@
 // Autocast for device openreg: which operators run in lower precision, in float32, or in the widest
 // dtype of their arguments.
 //
-// The lists and the wrappers are torch's own, those of device cuda, so that a model behaves the
-// same on both devices and a new release of torch updates this one. An operator that is in no list
+// The lists and the wrappers are torch's own, those for device cuda, so that a model behaves the
+// same on both devices and a new torch release updates this one. An operator that is in no list
 // falls through: it runs in the dtype of its arguments. docs/amp.md shows how a vendor changes the
-// policy of one operator.
+// policy of a single operator.
 //
 // There is no header: loading the library registers the kernels. They keep no state; torch keeps
-// the enabled flag and the dtype of each thread, and the cache of cast weights.
+// each thread's enabled flag and dtype, and the cache of cast weights.
 
 #include <ATen/autocast_mode.h>
 

@@ -46,7 +46,7 @@ Tensor MakeTensor(ScalarType dtype) {
   return tensor;
 }
 
-// A call of the operator below autocast, with the arguments that it received.
+// An operator call below autocast, with the arguments that it received.
 struct Call {
   std::string op;
   // The dtypes of all tensor arguments, including those in lists.
@@ -219,7 +219,7 @@ class AutocastTest : public ::testing::Test {
     at::autocast::set_autocast_enabled(kDevice, false);
   }
 
-  // Replaces the operator by Record for the duration of this test.
+  // Replaces the operator with Record for the duration of this test.
   void Intercept(const std::string& op) {
     library_.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunction<&Record>());
   }
@@ -330,8 +330,8 @@ TEST_F(AutocastTest, HasTheOperatorsOfCuda) {
   std::vector<std::string> missing;
   std::set_difference(cuda.begin(), cuda.end(), ours.begin(), ours.end(),
                       std::back_inserter(missing));
-  // The missing operators are those of a library that only cuda has; a torch built with CUDA has
-  // one more of them.
+  // The missing operators belong to a library that only cuda has; a torch built with CUDA has one
+  // more of them.
   EXPECT_THAT(missing, Each(HasSubstr("cudnn_")));
   EXPECT_TRUE(std::includes(cuda.begin(), cuda.end(), ours.begin(), ours.end()));
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The files and the entry point of a distribution, so that `import torch` loads its device."""
+"""The distribution's files and its entry point, with which `import torch` loads the device."""
 
 FILES = [
     "torch_openreg_autoload/__init__.py",

@@ -91,8 +91,9 @@ Reduction::Reduction(const ReduceOp& op, const at::Tensor& tensor, occlComm_t co
     case ReduceOp::PREMUL_SUM: {
       const auto* const factor =
           dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-      TORCH_CHECK(factor != nullptr,
-                  "occl: PREMUL_SUM needs a factor: create it with _make_nccl_premul_sum");
+      TORCH_CHECK(
+          factor != nullptr,
+          "occl: PREMUL_SUM needs a factor: create the reduction with _make_nccl_premul_sum");
       const at::Tensor scalar =
           factor->tensor_factor.defined()
               ? factor->tensor_factor.to(at::kCPU, tensor.scalar_type())

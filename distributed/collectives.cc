@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// collectives.cc - the operations of ProcessGroupOCCL. Each checks its tensors and calls the
+// collectives.cc - the operations of ProcessGroupOCCL. Each one checks its tensors and calls the
 // transport.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -85,7 +85,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
     check_compatible("all_gather", input, output);
   }
   check_same("all_gather", input, to[static_cast<size_t>(getRank())]);
-  // Runs as broadcasts, because outputs may be anywhere in memory and differ in size.
+  // Run broadcasts, because outputs may be anywhere in memory and differ in size.
   return run(OpType::ALLGATHER, "occl:all_gather", options.asyncOp, {input}, to,
              [=](Transport& all, auto&) {
                TransportGroup group(all);
@@ -225,7 +225,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
     check_compatible("reduce_scatter", input, output);
   }
   check_same("reduce_scatter", from[static_cast<size_t>(getRank())], output);
-  // Runs as reductions, because inputs may differ in size.
+  // Run reductions, because inputs may differ in size.
   return run(OpType::REDUCE_SCATTER, "occl:reduce_scatter", options.asyncOp, from, {output},
              [=, op = options.reduceOp](Transport& all, auto&) {
                TransportGroup group(all);
@@ -303,8 +303,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOptions& options) {
-  // All ranks must use the same communicator, so the group's first device is preferred to the
-  // current one.
+  // All ranks must use the same communicator, so prefer the group's first device to the current
+  // device.
   const c10::DeviceIndex index =
       !options.device_ids.empty()      ? static_cast<c10::DeviceIndex>(options.device_ids[0])
       : getBoundDeviceId().has_value() ? getBoundDeviceId()->index()
@@ -318,7 +318,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOpti
 
 namespace {
 
-// Returns an operation's name, for instance "occl:send 0->1", in the format that torch's flight
+// Returns an operation's name, for example "occl:send 0->1", in the format that torch's flight
 // recorder and its analysis use.
 std::string message(const char* kind, int rank, const char* arrow, int peer) {
   return std::string("occl:") + kind + " " + std::to_string(rank) + arrow + std::to_string(peer);

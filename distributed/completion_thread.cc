@@ -27,19 +27,19 @@ struct CompletionThread::State {
   const int process = getpid();
   std::mutex mutex;  // guards the next three members
   std::list<Entry> entries;
-  bool calling = false;  // whether the function of a removed entry is running
+  bool calling = false;  // whether a removed entry's function is running
   bool ended = false;
   std::condition_variable changed;
 
-  // Returns whether this is a forked child, which must not lock: it has no thread that would
-  // release the lock.
+  // Returns whether this is a forked child. A forked child must not lock, because it has no thread
+  // that would release the lock.
   bool in_child() const { return getpid() != process; }
 
   void end() {
     if (in_child()) {
       return;
     }
-    // Destroy the functions here: this may need the GIL, which the thread cannot take while the
+    // Destroy the functions here: this may need the GIL, which this thread cannot take while the
     // interpreter exits.
     std::list<Entry> last;
     const std::lock_guard lock(mutex);
@@ -94,7 +94,7 @@ struct CompletionThread::State {
 
 namespace {
 
-// The states of all completion threads of this process.
+// The states of all completion threads in this process.
 struct Threads {
   std::mutex mutex;
   std::vector<std::weak_ptr<CompletionThread::State>> states;

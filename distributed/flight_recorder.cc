@@ -23,11 +23,11 @@ float getDurationFromEvent<c10::Event>(c10::Event& start, c10::Event& end) {
 namespace openreg {
 namespace {
 
-// An instance of torch's template for our events, separate from the recorder that Gloo uses.
+// An instance of torch's template for our events. It is separate from the recorder that Gloo uses.
 using Recorder = c10d::FlightRecorder<c10::Event>;
 
-// Held while events are read or detached. A dump reads events without the recorder's own lock, so
-// they must not be destroyed meanwhile.
+// Held while events are being read or detached. A dump reads events without the recorder's own
+// lock, so they must not be destroyed meanwhile.
 std::mutex events_mutex;
 
 }  // namespace
@@ -54,8 +54,8 @@ void record_operation(const RecordedGroup& group, RecordedOperation& operation,
     group.status->lastEnqueuedSeq = static_cast<int64_t>(operation.sequence);
     group.status->lastEnqueuedWorkName = operation.name;
   }
-  // "nccl:" because the analysis accepts only known backends, and ours is not among them (torch's
-  // flight_recorder/components/types.py, Op).
+  // Use "nccl:" because the analysis accepts only known backends, and ours is not among them
+  // (torch's flight_recorder/components/types.py, Op).
   operation.id = Recorder::get()->record(
       group.id, {group.name, group.description}, operation.point_to_point ? 0 : operation.sequence,
       operation.point_to_point ? operation.sequence : 0, operation.number, "nccl:" + operation.name,

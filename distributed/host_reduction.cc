@@ -16,9 +16,9 @@ namespace {
 
 using c10d::ReduceOp;
 
-// Returns the type in which to reduce: for unsigned integers of 16 to 64 bits, the signed type of
-// the same size. The CPU has no kernels that add or multiply the unsigned types, and those of the
-// signed types compute the same bits.
+// Returns the type in which to reduce. For unsigned integers of 16 to 64 bits, it is the signed
+// type of the same size: the CPU has no kernels that add or multiply the unsigned types, and the
+// kernels for the signed types compute the same bits.
 at::ScalarType signed_type(at::ScalarType type) {
   switch (type) {
     case at::kUInt16:
@@ -32,8 +32,8 @@ at::ScalarType signed_type(at::ScalarType type) {
   }
 }
 
-// Returns whether `type` is a float of 8 or 16 bits. These types are reduced in float32 and rounded
-// once.
+// Returns whether `type` is an 8-bit or 16-bit float. These types are reduced in float32 and
+// rounded once.
 bool is_small_float(at::ScalarType type) {
   return c10::isFloatingType(type) && c10::elementSize(type) < sizeof(float);
 }

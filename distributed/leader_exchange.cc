@@ -116,7 +116,7 @@ void LeaderExchange::run(Task* task) {
     fail(error.what());
   }
   {
-    // Keep the task for drop_done(): a host function cannot free memory of the device.
+    // Keep the task for drop_done(): a host function cannot free device memory.
     const std::lock_guard lock(mutex_);
     --running_;
     done_.emplace_back(task);
@@ -154,8 +154,8 @@ bool LeaderExchange::wait_idle() {
   return true;
 }
 
-// Aborts running functions if another rank of the machine has ended the communicator, after a grace
-// period in which the next function can tell the other leaders the reason.
+// If another rank on this machine ends the communicator, aborts the running functions, but only
+// after a grace period, so that the next function can still tell the other leaders why.
 void LeaderExchange::watch(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds kInterval{50};
   constexpr int kGraceIntervals = 5;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // leader_exchange.h - the part of a machine transport that runs on the host: messages between the
-// leaders of machines, and the host functions that send and receive them.
+// machines' leaders, and the host functions that send and receive these messages.
 //
-// A host function cannot free memory of the device, so finished tasks wait for drop_done(). While
-// functions run, a thread watches the communicator of the machine and ends them if another rank has
-// ended it. Threads: any; agree() and exchange() belong to the host functions, which run one after
-// the other.
+// A host function cannot free device memory, so finished tasks wait for drop_done(). While host
+// functions run, a thread watches the machine's communicator and ends them if another rank has
+// ended it. Any thread may call the object, except that only the host functions, which run one
+// after the other, call agree() and exchange().
 #ifndef DISTRIBUTED_LEADER_EXCHANGE_H_
 #define DISTRIBUTED_LEADER_EXCHANGE_H_
 
@@ -29,15 +29,15 @@
 
 namespace openreg {
 
-// Message tags of the network. A program's tags, which are not negative, are offset by kFirstTag.
+// Network message tags. A program's tags, which are not negative, are offset by kFirstTag.
 enum NetworkTag : int { kAgreementTag, kCollectiveTag, kExchangeTag, kFirstTag };
 
-// Returns the tensor once per machine, for an exchange that sends the same data to all.
+// Returns a list with the tensor once per machine, for an exchange that sends the same data to all.
 std::vector<at::Tensor> copies(const at::Tensor& tensor, int64_t machines);
 
 class LeaderExchange {
  public:
-  // A host function and the exchange that runs it.
+  // A host function, and the exchange that runs it.
   struct Task {
     LeaderExchange& exchange;
     std::function<void(LeaderExchange&)> function;
@@ -47,8 +47,8 @@ class LeaderExchange {
   LeaderExchange(const Topology& topology, std::unique_ptr<Transport> local,
                  c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout);
 
-  // Ends the communicator of this machine and the connections to the other machines, with `text` as
-  // the reason.
+  // Ends this machine's communicator and the connections to the other machines, with `text` as the
+  // reason.
   void fail(const std::string& text);
 
   // Throws unless all leaders are about to run the same operation.
@@ -59,8 +59,8 @@ class LeaderExchange {
   void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                 int tag = kCollectiveTag);
 
-  // Count an enqueued task. begin_task() must precede the launch. run() takes ownership of the
-  // task, runs it and ends it; if the launch fails, the caller calls end_task() instead.
+  // Count an enqueued task. Call begin_task() before the launch. run() takes ownership of the task,
+  // runs it and ends it; if the launch fails, the caller calls end_task() instead.
   void begin_task();
   void end_task();
   void run(Task* task);

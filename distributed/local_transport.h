@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// local_transport.h - the transport between ranks of one machine, through occl. Owns the handle of
+// local_transport.h - the transport between ranks on one machine, through occl. Owns the handle to
 // an occl communicator.
 #ifndef DISTRIBUTED_LOCAL_TRANSPORT_H_
 #define DISTRIBUTED_LOCAL_TRANSPORT_H_
@@ -44,7 +44,7 @@ class LocalTransport final : public Transport {
 
  private:
   orStream_t stream() const;
-  // Throws if an occl call has failed. Inside a group it does not, because the end of the group
+  // Throws if an occl call has failed. Does not throw inside a group, because the end of the group
   // reports the error.
   void check(occlResult_t result) const;
 

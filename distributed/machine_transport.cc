@@ -22,11 +22,11 @@ namespace {
 
 constexpr int kMostTags = 1 << 29;
 
-// The tag of messages between a leader and the root on its machine. Tags of programs are never
+// The tag of messages between a leader and the root on its machine. Program tags are never
 // negative.
 constexpr int kDeliveryTag = -3;
 
-// A rank of a machine waits this much longer than its leader, so that the leader's error, which has
+// A rank waits this much longer than its machine's leader, so that the leader's error, which has
 // more detail, is reported first.
 constexpr std::chrono::milliseconds kExtraTimeout{500};
 
@@ -46,7 +46,7 @@ std::string text_of(const Parts&... parts) {
   return text.str();
 }
 
-// Returns the text that errors use for a call, for instance "all-reduce of float32[8]".
+// Returns the text that describes a call in errors, for example "all-reduce of float32[8]".
 std::string describe(const char* collective, const at::Tensor& tensor) {
   return text_of(collective, " of ", c10::getDtypeNames(tensor.scalar_type()).first, "[",
                  tensor.numel(), "]");
@@ -80,7 +80,7 @@ Transport& MachineTransport::local() const { return *exchange_->local; }
 
 MachineTransport::~MachineTransport() {
   if (!exchange_->wait_idle()) {
-    (void)exchange_.release();  // one of its functions may still run
+    (void)exchange_.release();  // one of its functions may still be running
   }
 }
 
@@ -101,7 +101,8 @@ void MachineTransport::on_host(std::function<void(LeaderExchange&)> function) {
   }
   (void)task.release();
   // Send an empty message to this rank, which fails if the function has failed. The stream then
-  // reports the error: an exception of a host function alone is not an error of its stream.
+  // reports the error. An exception thrown by a host function is not by itself an error of its
+  // stream.
   const at::Tensor nothing = at::empty({0}, at::TensorOptions().device(device_).dtype(at::kByte));
   TransportGroup group(local());
   local().send(nothing, static_cast<int>(topology_.position), 0);
@@ -123,7 +124,7 @@ void MachineTransport::in_order(const std::function<void()>& enqueue) {
   const c10::Stream stream = current_stream(device_.index());
   TORCH_CHECK(!is_capturing(native_stream(stream)),
               "occl: a collective of ranks on several machines cannot be captured in a graph: "
-              "call it outside of the capture");
+              "call it outside the capture");
   check_not_ended();
   last_.block(stream);
   enqueue();
@@ -163,7 +164,7 @@ void MachineTransport::by_rank(const at::Tensor& output, const at::Tensor& by_ma
   }
 }
 
-// Sums within each machine; then each leader reduces one part of the result, and all leaders
+// Sums within each machine. Then each leader reduces one part of the result, and all leaders
 // exchange their parts.
 void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (sum_is_wider(op, tensor.scalar_type())) {
@@ -467,7 +468,7 @@ void MachineTransport::drop_group() {
 int MachineTransport::tag_of_program(int tag) const {
   TORCH_CHECK(!is_capturing(current_native_stream(device_.index())),
               "occl: a message between ranks on several machines cannot be captured in a graph: "
-              "call it outside of the capture");
+              "call it outside the capture");
   TORCH_CHECK_VALUE(tag >= 0 && tag < kMostTags, "occl: tag ", tag,
                     " is out of range: it must be from 0 to ", kMostTags - 1);
   check_not_ended();
@@ -520,7 +521,7 @@ void MachineTransport::suspend() {
 
 void MachineTransport::resume() { local().resume(); }
 
-// Returns the memory of occl only: the Gloo group holds no tensors between operations.
+// Returns only occl's memory: the Gloo group holds no tensors between operations.
 occlMemoryStats_t MachineTransport::memory_stats() const { return local().memory_stats(); }
 
 }  // namespace openreg

@@ -3,14 +3,14 @@
 // machine_transport.h - the transport between ranks on several machines: occl within each machine,
 // Gloo between them.
 //
-// A collective runs in three steps on the stream: the ranks of a machine move their data to the
-// first of them, the leader; the leaders exchange it from pinned memory, in a host function; each
-// leader distributes the result on its machine. Messages between ranks use Gloo, even on one
-// machine.
+// A collective runs in three steps on the stream. First, the ranks of a machine move their data to
+// their leader, the first of them. Then the leaders exchange the data from pinned memory, in a host
+// function. Finally each leader distributes the result on its machine. Messages between ranks use
+// Gloo, even on one machine.
 //
-// A failure between machines ends the machine's communicator and thereby the operations of all its
-// ranks; leaders report it to each other before their next exchange. None of this can be captured
-// in a graph, because the other machines could not distinguish a replay from a call.
+// A failure between machines ends the machine's communicator, and with it the operations of all its
+// ranks. Leaders report the failure to each other before their next exchange. None of this can be
+// captured in a graph, because the other machines could not distinguish a replay from a call.
 #ifndef DISTRIBUTED_MACHINE_TRANSPORT_H_
 #define DISTRIBUTED_MACHINE_TRANSPORT_H_
 
@@ -52,7 +52,7 @@ class MachineTransport final : public Transport {
   void barrier() override;
   void send(const at::Tensor& tensor, int peer, int tag) override;
   void receive(const at::Tensor& tensor, int peer, int tag, int* source) override;
-  // Group the messages, which then run concurrently; collectives run one after the other.
+  // Group the messages, which then run concurrently. Collectives still run one after the other.
   void begin_group() override { ++groups_; }
   void end_group() override;
   void drop_group() override;
@@ -65,7 +65,7 @@ class MachineTransport final : public Transport {
   occlMemoryStats_t memory_stats() const override;
 
  private:
-  // A message of the network and, if this rank receives it, its destination tensor.
+  // A network message and, if this rank receives it, its destination tensor.
   struct Message {
     Network::Message network;
     bool sent;
@@ -73,9 +73,9 @@ class MachineTransport final : public Transport {
   };
   Message outgoing(const at::Tensor& tensor, int peer, int tag);
   Message incoming(const at::Tensor& tensor, int peer, int tag, int* source);
-  // Returns the network tag for a tag of the program. Throws if messages cannot be enqueued.
+  // Returns the network tag for a program's tag. Throws if messages cannot be enqueued.
   int tag_of_program(int tag) const;
-  // Enqueues a message: at once, or together with the other messages of an open group.
+  // Enqueues a message, either immediately or together with the other messages of an open group.
   void enqueue(Message message);
   void pass(std::vector<Message> messages);
 
@@ -84,8 +84,8 @@ class MachineTransport final : public Transport {
   void in_order(const std::function<void()>& enqueue);
   void check_not_ended() const;
   void check_rank(const char* name, int rank) const;
-  // Runs a function on the host, in the order of the current stream. If the function throws, the
-  // transport fails.
+  // Runs a function on the host, in the order of the current stream. If it throws, the transport
+  // fails.
   void on_host(std::function<void(LeaderExchange&)> function);
   // On a leader, enqueues the leaders' part of a collective. It runs after the leaders have checked
   // that `what` is the same on all of them.

@@ -2,13 +2,13 @@
 //
 // message_streams.h - chooses the streams on which the sends and receives of a group run.
 //
-// A message occupies its stream until its peer arrives. A message outside of a batch therefore runs
-// on a stream for its peer and direction, where it does not block others: ranks may send in a ring
-// before they receive. Messages of one peer and direction keep the order of their calls, even with
-// respect to messages in batches, which run on another stream. A receive from any rank keeps its
-// order with respect to all receives.
+// A message occupies its stream until its peer arrives. A message outside a batch therefore runs on
+// a stream of its own peer and direction, where it does not block others. For example, ranks in a
+// ring may all send before they receive. Messages with the same peer and direction keep the order
+// of their calls, even relative to messages in batches, which run on a different stream. A receive
+// from any rank keeps its order relative to all receives.
 //
-// Owned by a process group. Threads: one at a time.
+// Owned by a process group. Only one thread at a time may use it.
 #ifndef DISTRIBUTED_MESSAGE_STREAMS_H_
 #define DISTRIBUTED_MESSAGE_STREAMS_H_
 
@@ -25,7 +25,7 @@ namespace openreg {
 
 class MessageStreams {
  public:
-  // The messages that share a stream: those of one device, direction and peer.
+  // Identifies the messages that share a stream: they have the same device, direction and peer.
   struct Key {
     c10::DeviceIndex device;
     bool sends;
@@ -33,7 +33,7 @@ class MessageStreams {
     auto operator<=>(const Key&) const = default;
   };
 
-  // Returns the stream for a message outside of a batch: the same stream for each call with `key`.
+  // Returns the stream for a message outside a batch, which is the same for each call with `key`.
   c10::Stream stream(const Key& key, int priority);
   // Makes `stream` wait for the earlier messages that these messages must follow.
   void follow(const std::vector<Key>& keys, const c10::Stream& stream);

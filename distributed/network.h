@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// network.h - messages between the ranks of a group, from host memory, over torch's Gloo.
+// network.h - messages between a group's ranks, from host memory, over torch's Gloo.
 //
-// It uses only Gloo's messages, not its collectives, because abort() can end a wait for a message.
-// Threads: any; only one thread at a time may use a given peer and tag.
+// Only Gloo's messages are used, not its collectives, because abort() can end a wait for a message.
+// Any thread may call it, but only one thread at a time may use a given peer and tag.
 #ifndef DISTRIBUTED_NETWORK_H_
 #define DISTRIBUTED_NETWORK_H_
 
@@ -47,9 +47,9 @@ class Network {
       : timeout_(timeout.count()), gloo_(std::move(gloo)) {}
 
   // Returns when all messages have been sent and received. Throws if a peer has exited or is late,
-  // after abort(), or if a message has another type or size than its receiver expects.
+  // if abort() was called, or if a message's type or size differs from what its receiver expects.
   void transfer(const std::vector<Message>& sends, const std::vector<Message>& receives);
-  // Like transfer(), without a check of types and sizes: both sides must know that they are equal.
+  // Like transfer(), but does not check types and sizes: both sides must know that they are equal.
   void transfer_agreed(const std::vector<Message>& sends, const std::vector<Message>& receives);
 
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }

@@ -2,8 +2,8 @@
 //
 // private_stream.h - a temporary stream for work that must not wait for the program's work.
 //
-// Owned by the scope, whose end does not wait: the stream is destroyed when the work queued on it
-// has run. Threads: the scope's thread.
+// The scope owns the stream, and its end does not wait: the stream is destroyed when the work
+// queued on it has run. Only the scope's thread uses it.
 #ifndef DISTRIBUTED_PRIVATE_STREAM_H_
 #define DISTRIBUTED_PRIVATE_STREAM_H_
 

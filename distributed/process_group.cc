@@ -39,7 +39,8 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 // The prefix of operation names.
 constexpr std::string_view kPrefix = "occl:";
 
-// Returns the name of an operation in profiles: that of ProcessGroupNCCL, which tools look for.
+// Returns an operation's name in profiles, which is that of ProcessGroupNCCL, because tools look
+// for it.
 std::string collective_name(OpType type, const std::string& name) {
   switch (type) {
     case OpType::ALLREDUCE:
@@ -60,8 +61,8 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
-  // If the group is dropped without shutdown(), for instance at process exit, end pending
-  // operations: nothing will wait for ranks that may never arrive.
+  // If the group is dropped without shutdown(), for example at process exit, end pending
+  // operations. Otherwise they might wait for ranks that never arrive.
   retire();
   if (!pending_.empty()) {
     abort();
@@ -189,7 +190,7 @@ void ProcessGroupOCCL::retire() {
     retire_one(pending_.front());
     pending_.pop_front();
   }
-  // A message may wait for a long time while later operations finish, so look behind it as well.
+  // A message may wait for a long time while later operations finish, so look beyond it as well.
   if (pending_.size() >= retire_all_at_) {
     std::erase_if(pending_, [&](const Pending& pending) {
       const bool passed = pending.events->passed();
@@ -383,7 +384,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
   std::string missing;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
-    // When the first late rank has used up the time, the others are only polled.
+    // When the first late rank has used up the time, only poll the others.
     const auto left = std::max(std::chrono::duration_cast<std::chrono::milliseconds>(
                                    deadline - std::chrono::steady_clock::now()),
                                std::chrono::milliseconds(1));
@@ -406,7 +407,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
 // ------------------------------------------------------------------------------- other groups
 
 std::shared_ptr<c10::Allocator> ProcessGroupOCCL::getMemAllocator() {
-  // Not owned: torch's registry keeps the allocator for the life of the process.
+  // Not owned: torch's registry keeps the allocator as long as the process lives.
   return {std::shared_ptr<void>(), c10::GetAllocator(kOpenRegType)};
 }
 

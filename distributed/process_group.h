@@ -3,12 +3,13 @@
 // process_group.h - torch.distributed on this device: a c10d backend over occl, with the semantics
 // of ProcessGroupNCCL.
 //
-// The first collective on a device (or eagerConnectSingleDevice) creates a communicator for it: the
-// group's first rank puts its id into the store. Operations with asyncOp run on the group's own
-// stream, which first waits for the caller's current stream; others run on the current stream.
+// The first collective on a device (or eagerConnectSingleDevice) creates a communicator for the
+// device: the group's first rank puts the communicator's id into the store. Operations with asyncOp
+// run on the group's own stream, which first waits for the caller's current stream; others run on
+// the current stream.
 //
-// Owned by torch's ProcessGroup. Threads: one at a time, as torch guarantees, except abort() and
-// getError().
+// Owned by torch's ProcessGroup. As torch guarantees, only one thread at a time calls it, except
+// for abort() and getError().
 #ifndef DISTRIBUTED_PROCESS_GROUP_H_
 #define DISTRIBUTED_PROCESS_GROUP_H_
 
@@ -58,7 +59,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
-  // Sums or averages COO tensors. Waits on the host for the numbers of elements of the ranks.
+  // Sums or averages COO tensors. Waits on the host for the ranks' numbers of elements.
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
@@ -97,7 +98,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs,
                                           std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options) override;
-  // Synchronizes the ranks through the store only: does not wait for operations on the device.
+  // Synchronizes the ranks only through the store. Does not wait for operations on the device.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
@@ -120,7 +121,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  // Returns the device's normal allocator, because other ranks can read all memory of the device.
+  // Returns the device's normal allocator, because other ranks can read all device memory.
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
@@ -128,7 +129,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   void abort() override;
   void shutdown() override;
   // Releases the memory of the group's communicators until resume(). All ranks must call it, and
-  // must not replay graphs with collectives of the group meanwhile.
+  // until resume() they must not replay graphs that contain the group's collectives.
   void suspend() override;
   void resume() override;
   // Returns the bytes by kind, summed over the communicators, and "suspended": 1 if they are
@@ -144,7 +145,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
     c10::Stream stream;
   };
 
-  // What the group keeps for an operation until it has finished.
+  // What the group keeps for an operation until the operation has finished.
   struct Pending {
     std::shared_ptr<OperationEvents> events;
     std::vector<RecordedOperation> records;
@@ -158,14 +159,14 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   // among them.
   occlComm_t connect(const std::string& key, const std::vector<int>& ranks, size_t position);
   std::optional<c10::DeviceIndex> first_device();
-  // Enqueues an operation, or adds it to the open coalesced block. `peer` is for profiles: the
-  // root, or the other rank of a message; -1 if there is none. `parts` are the operations of a
-  // coalesced one.
+  // Enqueues an operation, or adds it to the open coalesced block. `peer` is for profiles: it is
+  // the root, or the other rank of a message, or -1 if there is none. `parts` are the operations in
+  // a coalesced one.
   c10::intrusive_ptr<c10d::Work> run(c10d::OpType type, const std::string& name, bool async,
                                      std::vector<at::Tensor> inputs,
                                      std::vector<at::Tensor> outputs, const Call& call,
                                      int peer = -1, std::vector<WorkOCCL::Operation> parts = {});
-  // Returns the keys of the messages of the operation, or of its parts.
+  // Returns the keys of the messages in the operation, or in its parts.
   static std::vector<MessageStreams::Key> messages_of(
       const WorkOCCL::Operation& operation, const std::vector<WorkOCCL::Operation>& parts);
   int stream_priority() const { return options_->is_high_priority_stream ? -1 : 0; }
@@ -187,15 +188,15 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   MessageStreams message_streams_;
   std::unique_ptr<CompletionThread> hook_thread_;
   std::shared_ptr<const CompletionThread::Function> hook_;
-  // The events of captured receives from any rank. Kept as long as the group, because a graph may
-  // run the receives at any time.
+  // The events of captured receives from any rank. They are kept as long as the group, because a
+  // graph may run the receives at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;
 
   std::mutex mutex_;  // guards the next three members
   std::map<c10::DeviceIndex, Connection> connections_;
   std::optional<c10::DeviceIndex> first_device_;  // the device that was connected first
-  std::string ended_;                             // why no connection can be made any more
+  std::string ended_;                             // why no more connections can be made
   uint64_t monitored_barriers_ = 0;
   uint64_t shrinks_ = 0;
 

@@ -2,7 +2,7 @@
 //
 // reducer_timer.cc - measures the forward, backward and communication times of
 // DistributedDataParallel on this device, with events on the current stream, as torch does on CUDA.
-// Used by the thread that runs the model.
+// Only the thread that runs the model uses it.
 #include <c10/core/Event.h>
 
 #include <array>
@@ -38,7 +38,7 @@ class ReducerTimer final : public c10d::Timer {
     to->synchronize();
     const double milliseconds = from->elapsedTime(*to);
     // A negative time means that the events are from different iterations: the end was not recorded
-    // in this one.
+    // in this iteration.
     return milliseconds < 0 ? std::nullopt
                             : std::optional(static_cast<int64_t>(milliseconds * 1e6));
   }

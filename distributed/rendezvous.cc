@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kNumber = 16;  // number of digits of a random number
+constexpr size_t kNumber = 16;  // number of digits in a random number
 
 std::string random_number() {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -27,7 +27,7 @@ std::string random_number() {
   return number;
 }
 
-// The part of one rank in a rendezvous. It runs once, on the caller's thread.
+// One rank's part in a rendezvous. It runs once, on the caller's thread.
 class Participant {
  public:
   Participant(c10d::Store& store, const std::string& prefix, int rank, int size,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// rendezvous.h - a meeting of the ranks of a group in its store, where they exchange notes.
+// rendezvous.h - a meeting of a group's ranks in the group's store, where they exchange notes.
 //
-// The store may contain keys of exited processes: torchrun uses one store for all attempts of a
-// program. Each rank therefore publishes a unique number, and rank 0 publishes the numbers that it
-// has seen. A rank agrees if its own number is among them. Rank 0 continues when all ranks have
+// The store may contain keys from exited processes: torchrun uses one store for all attempts to run
+// a program. Each rank therefore publishes a unique number, and rank 0 publishes the numbers that
+// it has seen. A rank agrees if its own number is among them. Rank 0 continues when all ranks have
 // agreed to the same list.
 //
-// Stateless. Threads: any, but only one rendezvous of a store and prefix at a time.
+// The functions keep no state. Any thread may call them, but there may be only one rendezvous for a
+// store and prefix at a time.
 #ifndef DISTRIBUTED_RENDEZVOUS_H_
 #define DISTRIBUTED_RENDEZVOUS_H_
 
@@ -19,7 +20,8 @@
 namespace openreg {
 
 struct RendezvousResult {
-  // The unique prefix of the rendezvous's keys: only these ranks use keys with it.
+  // The prefix of this rendezvous's keys. It is unique: no other rendezvous uses keys that start
+  // with it.
   std::string prefix;
   // The notes, indexed by rank.
   std::vector<std::string> notes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// sparse_reduction.cc - the all-reduce of sparse COO tensors, for instance the gradients of
-// nn.Embedding(sparse=True): each rank gathers the indices and values of all ranks and adds them
+// sparse_reduction.cc - the all-reduce of sparse COO tensors, for example the gradients of
+// nn.Embedding(sparse=True). Each rank gathers the indices and values of all ranks and adds them
 // up.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -27,8 +27,8 @@ namespace {
 
 constexpr char kName[] = "occl: all_reduce of a sparse tensor";
 
-// Returns the tensor that the program passed. torch.distributed replaces a complex tensor by its
-// view_as_real(). For a sparse tensor this view shares only the values, but a reduction also
+// Returns the tensor that the program passed. torch.distributed replaces a complex tensor with its
+// view_as_real(). For a sparse tensor, this view shares only the values, but a reduction also
 // changes the indices.
 at::Tensor program_tensor(const at::Tensor& tensor) {
   if (!tensor.is_view()) {
@@ -38,8 +38,8 @@ at::Tensor program_tensor(const at::Tensor& tensor) {
   return base.is_complex() ? base : tensor;
 }
 
-// Gathers the shapes of all ranks, checks that they agree, and returns the number of elements of
-// each rank.
+// Gathers the shapes of all ranks, checks that they agree, and returns each rank's number of
+// elements.
 std::vector<int64_t> gather_counts(Transport& transport, const at::Tensor& tensor, int rank,
                                    int64_t ranks) {
   std::vector<int64_t> mine{tensor._nnz(), tensor.sparse_dim()};
@@ -103,7 +103,7 @@ void reduce_sparse(Transport& transport, const at::Tensor& tensor, bool average,
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
     std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, kName, " needs one tensor, not ", tensors.size());
+  TORCH_CHECK_VALUE(tensors.size() == 1, kName, " takes one tensor, but got ", tensors.size());
   const at::Tensor tensor = program_tensor(tensors[0]);
   TORCH_CHECK_TYPE(tensor.layout() == at::kSparse && tensor.device().type() == kOpenRegType, kName,
                    ": the tensor has layout ", tensor.layout(), " on ", tensor.device(),
@@ -114,7 +114,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
   TORCH_CHECK_TYPE(op == c10d::ReduceOp::SUM || tensor.scalar_type() != at::kBool, kName,
                    ": an average of bool is not supported");
   TORCH_CHECK(!coalesced_.has_value(), kName,
-              " cannot be coalesced, because it waits on the host: call it outside of the block");
+              " cannot be coalesced, because it waits on the host: call it outside the block");
   TORCH_CHECK(!is_capturing(native_stream(current_stream(tensor.device().index()))), kName,
               " cannot be captured by a graph, because it waits on the host for the numbers of "
               "elements: pass tensor.to_dense()");
@@ -127,7 +127,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
           });
   if (options.asyncOp) {
     // The tensor's new indices and values were allocated on the group's stream, and the caller will
-    // use them on the current one.
+    // use them on the current stream.
     const c10::Stream current = current_stream(tensor.device().index());
     tensor._indices().record_stream(current);
     tensor._values().record_stream(current);
@@ -150,7 +150,7 @@ std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>> all_reduce_s
   return {std::move(all), std::move(work)};
 }
 
-// Register the operator for sparse tensors of this device: torch does so for the CPU and CUDA only.
+// Register the operator for this device's sparse tensors: torch does so only for the CPU and CUDA.
 TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, library) {
   library.impl("allreduce_", &all_reduce_sparse);
 }

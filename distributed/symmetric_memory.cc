@@ -57,7 +57,7 @@ class ReleasedMemory {
     all_.push_back(std::move(released));
   }
 
-  // Frees memory that no stream uses any more. Returns whether any is left.
+  // Frees memory that no stream uses any longer. Returns whether any is left.
   bool sweep() noexcept {
     const std::lock_guard lock(mutex_);
     all_.remove_if([](Released& released) {
@@ -89,8 +89,8 @@ void* allocate(size_t bytes) {
     device_allocator()->emptyCache();
     error = orMalloc(&base, bytes);
   }
-  // Memory that streams still use becomes free when their kernels, which have timeouts, have run:
-  // retry until then.
+  // Memory that streams still use becomes free when their kernels have run, which have timeouts.
+  // Retry until then.
   while (error == orErrorOutOfMemory && ReleasedMemory::get().sweep()) {
     {
       const HostWait wait;
@@ -287,7 +287,7 @@ class Allocator final : public symmetric::SymmetricMemoryAllocator {
   }
 
   std::mutex mutex_;
-  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // those of live tensors
+  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // of live tensors
 };
 
 const bool registered = [] {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// symmetric_memory.h - torch's symmetric memory on this device: memory that the ranks of a group
-// address directly.
+// symmetric_memory.h - torch's symmetric memory on this device: memory that a group's ranks address
+// directly.
 //
-// An allocation is one piece of device memory: the buffer, its signal pad, and the state of the
-// window (occl/window.h). A rendezvous shares it with the group through the driver's handles
-// (orIpcExport) and creates a window over the memory of all ranks.
+// An allocation is one piece of device memory: the buffer, its signal pad, and the window's state
+// (occl/window.h). A rendezvous shares it with the group through the driver's handles (orIpcExport)
+// and creates a window over the memory of all ranks.
 //
 // Ownership. An allocation is owned by its tensor (until SymmetricMemoryAllocator::free) and by
 // each of its SymmetricMemory objects. When the last owner is gone, the memory and the mappings of
-// the peers' memory are released after the work of the streams that used it: the streams on which
-// an operation here was enqueued, and the current one. A peer's mapping stays valid for the peer
-// even if the owner frees the memory. Threads: any.
+// the peers' memory are released after the work on the streams that used them. These are the
+// streams on which an operation here was enqueued, and the current one. A peer's mapping stays
+// valid for the peer even if the owner frees the memory. Any thread may call these functions.
 #ifndef DISTRIBUTED_SYMMETRIC_MEMORY_H_
 #define DISTRIBUTED_SYMMETRIC_MEMORY_H_
 
@@ -39,7 +39,7 @@ struct SymmetricPeers {
   std::vector<int> global_ranks;
   std::vector<void*> buffers;      // indexed by rank
   std::vector<void*> signal_pads;  // indexed by rank
-  // The imported memory of the peers, with the device that owns it.
+  // The peers' imported memory, with the device that owns it.
   std::vector<std::pair<void*, c10::DeviceIndex>> imports;
   occlWindow_t window = nullptr;
 };
@@ -57,10 +57,10 @@ class SymmetricAllocation {
   c10::DeviceIndex device() const { return device_; }
   bool contains(const void* pointer) const;
 
-  // Returns the memory of all ranks of a group. All ranks must make the first call for the group,
+  // Returns the memory of all ranks in a group. All ranks must make the first call for the group,
   // which waits for them.
   std::shared_ptr<const SymmetricPeers> rendezvous(const std::optional<std::string>& group);
-  // Makes the release of the memory wait for the work that is then queued on `stream`.
+  // Makes the release of the memory wait for the work that is queued on `stream` at that time.
   void record_stream(const c10::Stream& stream);
 
  private:
@@ -87,8 +87,8 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
 
   std::vector<void*> get_buffer_ptrs() override { return peers_->buffers; }
   std::vector<void*> get_signal_pad_ptrs() override { return peers_->signal_pads; }
-  // Return arrays in device memory of the addresses above. These are device addresses, which a
-  // kernel must translate before it reads one.
+  // Return arrays of the addresses above, stored in device memory. These are device addresses,
+  // which a kernel must translate before it reads from them.
   void** get_buffer_ptrs_dev() override;
   void** get_signal_pad_ptrs_dev() override;
   size_t get_buffer_size() override { return allocation_->bytes(); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // symmetric_operators.cc - torch.ops.symm_mem on this device: the operators that torch implements
-// for CUDA only. Their tensors are symmetric memory at the same offset on all ranks. They run on
-// the current stream and use channel 0 of the signal pads. Threads: any.
+// only for CUDA. Their tensors are symmetric memory at the same offset on all ranks. They run on
+// the current stream and use channel 0 of the signal pads. Any thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_like.h>
@@ -90,7 +90,7 @@ at::Tensor one_shot(const char* name, const at::Tensor& buffer, const at::Tensor
     check_contiguous(name, *local);
     check_compatible(name, *local, buffer);
     TORCH_CHECK_VALUE(local->numel() <= buffer.numel(), name, ": the input has ", local->numel(),
-                      " elements and does not fit into the symmetric tensor, which has ",
+                      " elements and does not fit in the symmetric tensor, which has ",
                       buffer.numel());
   }
   check_occl(occlWindowAllReduceOneShot(
@@ -169,7 +169,7 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
   return output;
 }
 
-// Exchanges rows along the first dimension. The device reads their numbers from `splits`.
+// Exchanges rows along the first dimension. The device reads the numbers of rows from `splits`.
 void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& splits,
                      at::Tensor out_splits_offsets, std::string group) {
   constexpr const char* kName = "all_to_all_vdev";
@@ -184,8 +184,8 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
                         out_splits_offsets.scalar_type() == at::kLong &&
                         out_splits_offsets.numel() == 2 * rows.ranks(),
                     kName, ": in_splits must have ", rows.ranks(),
-                    " int64 elements and out_splits_offsets ", 2 * rows.ranks(), ", but got ",
-                    splits.numel(), " of ", splits.scalar_type(), " and ",
+                    " int64 elements and out_splits_offsets must have ", 2 * rows.ranks(),
+                    ", but got ", splits.numel(), " of ", splits.scalar_type(), " and ",
                     out_splits_offsets.numel(), " of ", out_splits_offsets.scalar_type());
   check_contiguous(kName, out_splits_offsets);
   const int64_t row = c10::multiply_integers(input.sizes().slice(1));
@@ -222,8 +222,8 @@ at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t c
                     " of a tensor with ", input.numel(), " words");
   TORCH_CHECK_VALUE(
       value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<uint32_t>::max(),
-      "memset32_: the value ", value, " does not fit into 32 bits");
-  // As signed words, which have the same bits.
+      "memset32_: the value ", value, " does not fit in 32 bits");
+  // Fill through an int32 view: the bit pattern is the same, whether the word is signed or not.
   input.view(at::kInt).narrow(0, offset, count).fill_(static_cast<int32_t>(value));
   return input;
 }

@@ -23,7 +23,7 @@
 namespace openreg {
 namespace {
 
-// What a rank sends to the others, followed by one handle per rank.
+// What a rank sends to the others. It is followed by one handle per rank.
 struct Announcement {
   uint64_t buffer_bytes;
   uint64_t pad_bytes;
@@ -51,8 +51,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> find_group(const std::string& name) {
   }
 }
 
-// Returns the options of the group's backend for the device, or null if it has none: the group's
-// store is then sufficient.
+// Returns the options of the group's backend for the device. Returns null if the group has no such
+// backend; the group's store is then sufficient.
 c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& group) {
   try {
     return group.getBackend(kOpenRegType)->getBackendOptions();
@@ -93,7 +93,7 @@ Members members_of(const std::string& name) {
 }
 
 // Counts the rendezvous of each group in this process, from the creation of the group's store. All
-// ranks count alike, so that they use the same keys. Threads: any.
+// ranks count in the same way, so they use the same keys. Any thread may call it.
 class History {
  public:
   // The second phase of a rendezvous. Its keys can be deleted when all ranks have arrived at the
@@ -119,7 +119,7 @@ class History {
     return "symmetric_memory/" + group + "/" + std::to_string(++found->second.number) + "/";
   }
 
-  // Stores the second phase of this rendezvous and returns that of the previous one.
+  // Stores the second phase of this rendezvous and returns that of the previous rendezvous.
   Phase exchange_last(const std::string& group, Phase last) {
     const std::lock_guard lock(mutex_);
     return std::exchange(entries_.at(group).last, std::move(last));
@@ -146,7 +146,7 @@ class Rendezvous {
     peers_.rank = members_.rank;
     peers_.global_ranks = members_.global_ranks;
   }
-  // Releases the peers if the rendezvous failed; otherwise run() has handed them over.
+  // Releases the peers if the rendezvous failed. Otherwise run() has handed them over.
   ~Rendezvous() { (void)release_peers(peers_); }
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -198,8 +198,8 @@ class Rendezvous {
                               this_machine(),
                               {}};
     check_occl(occlGetProcess(&announcement.process));
-    // Export on a stream of its own: the program's streams may wait for other ranks. A program
-    // orders its accesses with barriers.
+    // Export on a separate stream: the program's streams may wait for other ranks. A program orders
+    // its accesses with barriers.
     const PrivateStream stream(mine_.device);
     std::vector<orIpcMemoryHandle> handles(static_cast<size_t>(members_.size));
     for (int peer = 0; peer < members_.size; ++peer) {
@@ -219,7 +219,7 @@ class Rendezvous {
                      note.size() == sizeof(Announcement) + static_cast<size_t>(members_.size) *
                                                                sizeof(orIpcMemoryHandle),
                      "symmetric memory: group ", peers_.group, ": rank ", peer,
-                     " uses another version of torch_openreg or another number of ranks");
+                     " uses a different version of torch_openreg or a different number of ranks");
     Announcement announcement;
     std::memcpy(&announcement, note.data(), sizeof(announcement));
     return announcement;
@@ -311,7 +311,7 @@ bool release_peers(const SymmetricPeers& peers) noexcept {
   }
   for (const auto& [pointer, device] : peers.imports) {
     orStream_t stream = nullptr;
-    // No queued work uses the memory any more, so any stream will do.
+    // No queued work uses the memory any longer, so any stream will do.
     if (orGetDefaultStream(&stream, device) == orSuccess) {
       (void)orIpcRelease(pointer, stream);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// symmetric_rendezvous.h - exchanges the handles of the ranks' memory. Each rank announces its own
-// in the group's store, maps what the others announce, and waits until all ranks have mapped
-// everything. Threads: any, but one at a time for each group.
+// symmetric_rendezvous.h - exchanges the handles to the ranks' memory. Each rank announces its own
+// handles in the group's store, maps what the others announce, and waits until all ranks have
+// mapped everything. Any thread may call these functions, but only one at a time for each group.
 #ifndef DISTRIBUTED_SYMMETRIC_RENDEZVOUS_H_
 #define DISTRIBUTED_SYMMETRIC_RENDEZVOUS_H_
 
@@ -14,7 +14,7 @@
 
 namespace openreg {
 
-// The memory that this rank contributes: buffer, signal pad and window state in one piece.
+// The memory that this rank contributes: its buffer, signal pad and window state in one piece.
 struct SymmetricPiece {
   void* base;
   size_t buffer_bytes;
@@ -26,14 +26,14 @@ struct SymmetricPiece {
   size_t bytes() const { return state_offset() + OCCL_WINDOW_STATE_BYTES; }
 };
 
-// Shares `mine` with the ranks of `group` and maps their memory. Waits for them, at most for the
-// group's timeout. Throws DistBackendError that names the rank that is late, has failed, or has
-// allocated another size.
+// Shares `mine` with the ranks in `group` and maps their memory. Waits for them, at most for the
+// group's timeout. Throws a DistBackendError that names the rank that is late, has failed, or has
+// allocated a different size.
 std::shared_ptr<const SymmetricPeers> rendezvous_pieces(const SymmetricPiece& mine,
                                                         const std::string& group);
 
-// Releases the result of rendezvous_pieces(). Returns false, and releases nothing, while an
-// operation runs; the caller must retry.
+// Releases the result of rendezvous_pieces(). While an operation is running, releases nothing and
+// returns false; the caller must then retry.
 bool release_peers(const SymmetricPeers& peers) noexcept;
 
 }  // namespace openreg

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// topology.h - which ranks of a group are on which machine. Plain values; threads: any.
+// topology.h - which of a group's ranks are on which machine. The types are plain values.
 #ifndef DISTRIBUTED_TOPOLOGY_H_
 #define DISTRIBUTED_TOPOLOGY_H_
 
@@ -11,14 +11,14 @@
 
 namespace openreg {
 
-// Returns a string that is equal on ranks that can share memory: the machine, the user, and the
-// namespaces of processes and network. OPENREG_HOST_ID replaces the machine's own id.
+// Returns a string that is equal on ranks that can share memory. It identifies the machine, the
+// user, and the process and network namespaces. OPENREG_HOST_ID replaces the machine's own id.
 std::string machine_identity();
 
 struct Topology {
   Topology(const std::vector<std::string>& identities, int rank);
 
-  // The ranks of each machine. Machines are in the order of their first ranks, their leaders.
+  // The ranks on each machine. Machines are ordered by their first ranks, which are their leaders.
   std::vector<std::vector<int>> machines;
   size_t machine = 0;   // index of this rank's machine
   size_t position = 0;  // index of this rank on its machine

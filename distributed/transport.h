@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// transport.h - how the tensors of a group move: between processes of one machine
-// (local_transport.h), or also between machines (machine_transport.h).
+// transport.h - how a group's tensors move: only between processes on one machine
+// (local_transport.h), or between machines too (machine_transport.h).
 //
-// Owned by the connection of a group to a device and by each Work. Operations are enqueued on the
-// current stream and return at once; they throw the errors that the call can detect. Tensors are
-// dense, on the group's device, and of one type. Threads: one at a time, except ended() and
-// abort().
+// A transport is owned by the group's connection to a device and by each Work. Operations are
+// enqueued on the current stream and return at once; they throw the errors that the call can
+// detect. Tensors are dense, on the group's device, and of one dtype. Only one thread at a time may
+// call a transport, except for ended() and abort().
 #ifndef DISTRIBUTED_TRANSPORT_H_
 #define DISTRIBUTED_TRANSPORT_H_
 
@@ -30,9 +30,9 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
 
   virtual void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) = 0;
-  // Copies `input` of `root` to `output` of all ranks. Other ranks ignore `input`.
+  // Copies the root's `input` to `output` on all ranks. Other ranks ignore `input`.
   virtual void broadcast(const at::Tensor& output, const at::Tensor& input, int root) = 0;
-  // Reduces `input` of all ranks into `output` of `root`. Other ranks ignore `output`.
+  // Reduces `input` from all ranks into `output` on `root`. Other ranks ignore `output`.
   virtual void reduce(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
                       int root) = 0;
   // Copies the inputs of all ranks, one after the other, to `output`.
@@ -43,39 +43,39 @@ class Transport {
   // Runs an all-to-all with parts of any size: the i-th input goes to rank i.
   virtual void exchange(const std::vector<at::Tensor>& outputs,
                         const std::vector<at::Tensor>& inputs) = 0;
-  // Copies the inputs of all ranks, one after the other, to `output` of `root`. Other ranks ignore
+  // Copies the inputs of all ranks, one after the other, to `output` on `root`. Other ranks ignore
   // `output`.
   virtual void gather(const at::Tensor& output, const at::Tensor& input, int root) = 0;
-  // Copies the i-th part of `input` of `root` to rank i. Other ranks ignore `input`.
+  // Copies the i-th part of the root's `input` to rank i. Other ranks ignore `input`.
   virtual void scatter(const at::Tensor& output, const at::Tensor& input, int root) = 0;
   virtual void barrier() = 0;
   virtual void send(const at::Tensor& tensor, int peer, int tag) = 0;
-  // Receives a message. `source` (may be null) receives the sender's rank of a message from any
-  // rank, and must live until the operation is done.
+  // Receives a message. For a message from any rank, `source` (may be null) receives the sender's
+  // rank; it must live until the operation is done.
   virtual void receive(const at::Tensor& tensor, int peer, int tag, int* source) = 0;
 
-  // Group operations: those between begin_group() and end_group() run as one.
+  // Group the operations between begin_group() and end_group(), which run as one.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
-  // Drops the operations of the group. Called instead of end_group() after an exception.
+  // Drops the group's operations. Called instead of end_group() after an exception.
   virtual void drop_group() = 0;
 
   // Returns why the transport has failed, or nothing if it works. `result` (may be null) receives
   // the kind of the failure.
   virtual std::optional<std::string> ended(occlResult_t* result = nullptr) const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
-  // Ends all operations, on all ranks. The reason appears in the error of each rank.
+  // Ends all operations, on all ranks. Each rank's error contains the reason.
   virtual void abort(const std::string& reason) = 0;
   // Waits until all enqueued operations are done.
   virtual void finalize() = 0;
 
-  // Releases memory until resume(). All ranks must call it; operations throw meanwhile.
+  // Releases memory until resume(). All ranks must call it; until resume(), operations throw.
   virtual void suspend() = 0;
   virtual void resume() = 0;
   virtual occlMemoryStats_t memory_stats() const = 0;
 };
 
-// A scope that groups the operations of `transport`. Drops them if an exception leaves the scope
+// A scope that groups the operations on `transport`. Drops them if an exception leaves the scope
 // before end().
 class TransportGroup {
  public:

@@ -135,7 +135,7 @@ c10d::WorkResult WorkOCCL::outcome() const {
   try {
     return events_->end.query() ? c10d::WorkResult::SUCCESS : c10d::WorkResult::UNKNOWN;
   } catch (const c10::Error&) {
-    return c10d::WorkResult::UNKNOWN;  // another operation of the stream has failed
+    return c10d::WorkResult::UNKNOWN;  // another operation on the stream has failed
   }
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// work.h - the result of a collective of ProcessGroupOCCL: its completion on the device, with the
+// work.h - the result of a ProcessGroupOCCL collective: its completion on the device, with the
 // semantics of NCCL's Work.
 //
-// wait() blocks the current stream of the calling thread, not the thread itself (unless it is a
-// barrier or has a timeout). The error of a failed operation is thrown by the first call that finds
-// it: wait(), or the next operation. An operation that fails after wait() is an error of the
-// waiting stream.
+// wait() blocks the calling thread's current stream, not the thread itself (unless the operation is
+// a barrier or has a timeout). The error of a failed operation is thrown by the first call that
+// finds it, which is wait() or the next operation. An operation that fails after wait() is an error
+// of the waiting stream.
 //
-// Owned by the caller. It keeps the tensors alive. If it is dropped early, their memory is reused
-// only after its stream has finished the operation (record_stream). Threads: any.
+// The caller owns the work, which keeps the tensors alive. If it is dropped early, their memory is
+// reused only after its stream has finished the operation (record_stream). Any thread may call it.
 #ifndef DISTRIBUTED_WORK_H_
 #define DISTRIBUTED_WORK_H_
 
@@ -48,12 +48,12 @@ class WorkOCCL final : public c10d::Work {
     c10::Device device;
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> outputs;
-    int peer = -1;  // the other rank of a message; -1: any rank
+    int peer = -1;  // the other rank of a message; -1 means any rank
   };
 
   WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Transport> transport, bool timed);
 
-  // Record the start and the end of the operation on the stream on which it is enqueued.
+  // Record the operation's start and end on the stream on which it is enqueued.
   void begin(const c10::Stream& stream);
   void end(const c10::Stream& stream);
 
@@ -82,8 +82,8 @@ class WorkOCCL final : public c10d::Work {
   // Replaces what result() and getFuture() return. Must be called before end().
   void set_outputs(std::vector<at::Tensor> outputs) { operation_.outputs = std::move(outputs); }
 
-  // Returns the events and the other output of the operation, which the device may use after this
-  // object is destroyed. The group keeps them until the operation has finished.
+  // Returns the operation's events and its other output, which the device may use after this object
+  // has been destroyed. The group keeps them until the operation has finished.
   const std::shared_ptr<OperationEvents>& events() const { return events_; }
 
  private:
@@ -96,8 +96,8 @@ class WorkOCCL final : public c10d::Work {
   const bool timed_;
   const std::chrono::steady_clock::time_point called_ = std::chrono::steady_clock::now();
   const std::shared_ptr<OperationEvents> events_;
-  // Declared after events_, hence destroyed before: the last owner of the transport waits for the
-  // operation, which uses the events.
+  // Declared after events_ and therefore destroyed before it: the last owner of the transport waits
+  // for the operation, which uses the events.
   const std::shared_ptr<Transport> transport_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::once_flag result_once_;

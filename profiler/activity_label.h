@@ -11,8 +11,8 @@
 
 namespace openreg {
 
-// Returns the name of a record, for instance "aten::add.Tensor", "Memcpy HtoD (Pinned ->
-// Device)", "Memset (Device)" or "orLaunchKernel".
+// Returns the name of a record, for example "aten::add.Tensor", "Memcpy HtoD (Pinned -> Device)",
+// "Memset (Device)" or "orLaunchKernel".
 std::string activity_label(const orActivity& activity);
 
 }  // namespace openreg

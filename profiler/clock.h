@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ClockMap - converts the driver's clock (CLOCK_MONOTONIC) to the clock of traces (Unix time in
-// nanoseconds).
+// ClockMap - converts times on the driver's clock (CLOCK_MONOTONIC) to the clock of traces (Unix
+// time in nanoseconds).
 //
-// The two clocks may drift while the system's clock is adjusted, so the map interpolates between
-// readings from the beginning and the end of a session. A plain value. Threads: any may read.
+// The two clocks may drift apart while the system clock is being adjusted, so the map interpolates
+// between readings from the beginning and the end of a session. It is a plain value, which any
+// thread may read.
 #ifndef PROFILER_CLOCK_H_
 #define PROFILER_CLOCK_H_
 

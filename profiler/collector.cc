@@ -101,8 +101,8 @@ void ActivityCollector::request(void** buffer, size_t* size) {
   self.in_use_.emplace(*buffer, std::move(made));
 }
 
-// Takes the records of a buffer. Each thread has its own buffer and most buffers return nearly
-// empty, so the unused space counts as free again.
+// Takes the records out of a buffer. Each thread has its own buffer, and most buffers return nearly
+// empty, so their unused space counts as free again.
 void ActivityCollector::complete(void* buffer, size_t used) {
   ActivityCollector& self = get();
   const std::lock_guard lock(self.mutex_);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ActivityCollector - collects the records of the driver (openreg.h, "activity") from start() to
-// stop(), within a memory limit.
+// ActivityCollector - collects the driver's records (openreg.h, "activity") from start() to stop(),
+// within a memory limit.
 //
-// One per process, because the driver has one set of callbacks. Depends on neither torch nor
-// Kineto. It owns the buffers that it gives to the driver. Threads: only one thread at a time may
+// There is one per process, because the driver has one set of callbacks. It depends on neither
+// torch nor Kineto. It owns the buffers that it gives to the driver. Only one thread at a time may
 // call start(), stop() and take(); the driver calls back from any thread.
 #ifndef PROFILER_COLLECTOR_H_
 #define PROFILER_COLLECTOR_H_
@@ -24,11 +24,12 @@ class ActivityCollector {
  public:
   static ActivityCollector& get();
 
-  // Starts recording, in at most `most_bytes` of memory. Throws std::runtime_error with the
-  // driver's message if the driver refuses, as it does while another collector records.
+  // Starts recording, in at most `most_bytes` bytes of memory. Throws std::runtime_error with the
+  // driver's message if the driver refuses, as it does while another collector is recording.
   void start(size_t most_bytes);
 
-  // Stops recording after all work that was queued meanwhile has run. Does nothing if not started.
+  // Stops recording once all work that was queued in the meantime has run. Does nothing if not
+  // started.
   void stop();
 
   // Suspend and continue recording. Both do nothing if not started.
@@ -38,7 +39,7 @@ class ActivityCollector {
   // Returns the records since start(), in no particular order, and drops them.
   std::vector<orActivity> take();
 
-  // Returns the number of records since start() that did not fit into memory.
+  // Returns the number of records since start() that did not fit in memory.
   uint64_t dropped() const { return dropped_; }
 
   bool started() const { return started_; }

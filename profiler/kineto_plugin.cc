@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Makes the device available in torch.profiler: a profiler for Kineto, which torch loads through
-// REGISTER_PRIVATEUSE1_PROFILER. It converts the records of the driver to rows of the trace.
+// Makes the device available in torch.profiler: a Kineto profiler, which torch loads through
+// REGISTER_PRIVATEUSE1_PROFILER. It converts the driver's records to rows of the trace.
 //
-// Only this file uses Kineto, whose interface changes between releases of torch. Kineto owns the
+// Only this file uses Kineto, whose interface changes between torch releases. Kineto owns the
 // session, which lives from configure() to the end of processTrace(); there is one session at a
-// time. The driver keeps the ids that torch pushes, per thread: a command is linked to the operator
-// (or annotation) in which it was submitted.
+// time. For each thread, the driver keeps the ids that torch pushes: a command is linked to the
+// operator (or annotation) in which it was submitted.
 #include <c10/util/Exception.h>
 #include <libkineto.h>
 #include <output_base.h>
@@ -82,7 +82,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       ActivityCollector::get().start(most_bytes_);
       started_ = true;
       status_ = libkineto::TraceStatus::RECORDING;
-    } catch (const std::exception& error) {  // Kineto expects no exception
+    } catch (const std::exception& error) {  // Kineto does not expect exceptions
       report(error.what());
       status_ = libkineto::TraceStatus::ERROR;
     }
@@ -149,8 +149,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   void pushUserCorrelationId(uint64_t id) override { push(orActivityIdUser, id); }
   void popUserCorrelationId() override { pop(orActivityIdUser); }
 
-  // Returns the properties that CUDA's traces have in "deviceProperties", where this device has
-  // them.
+  // Returns those properties that CUDA's traces have in "deviceProperties" and that this device has
+  // too.
   std::string getDeviceProperties() override {
     std::ostringstream text;
     int count = 0;
@@ -177,7 +177,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
 
  private:
-  // The time that the work of one annotation took on one stream.
+  // The time that one annotation's work took on one stream.
   struct Annotation {
     int64_t begin = std::numeric_limits<int64_t>::max();
     int64_t end = 0;
@@ -196,8 +196,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     return {device, libkineto::kExceedMaxPid + device, device_name(device), properties.name};
   }
 
-  // Reports an error as a warning as well, because torch 2.13 does not show the errors that Kineto
-  // reports itself.
+  // Also reports an error as a warning, because torch 2.13 does not show the errors that Kineto
+  // itself reports.
   void report(const std::string& error) {
     errors_.push_back(error);
     TORCH_WARN("torch.profiler, device openreg: ", error);
@@ -249,8 +249,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (linked != nullptr && record.external_id != 0) {
       activity.linked = linked(static_cast<int32_t>(record.external_id));
     }
-    // Give a call without a link a number that is not the id of an operator or region: torch would
-    // otherwise take its number for such an id and count that work for this call.
+    // Give a call without a link a number that is not the id of an operator or region. Otherwise
+    // torch would take the call's own number for such an id and count that operator's work for this
+    // call.
     constexpr uint32_t kOfNoOperator = 0x40000000;
     activity.id = static_cast<int32_t>(is_call && activity.linked == nullptr
                                            ? record.correlation | kOfNoOperator
@@ -306,7 +307,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // Adds annotations to the device's rows, which Kineto does for CUDA only.
+  // Adds annotations to the device's rows; Kineto itself does this only for CUDA.
   void add_annotations(const libkineto::getLinkedActivityCallback& linked) {
     if (linked == nullptr || types_.count(ActivityType::GPU_USER_ANNOTATION) == 0) {
       return;
@@ -344,8 +345,8 @@ class OpenRegProfiler final : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return types_; }
 
-  // Returns null if no activity of the device is requested: torch requests driver calls together
-  // with the CPU's rows.
+  // Returns null if no device activity is requested: torch requests driver calls together with the
+  // CPU's rows.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& asked, const libkineto::Config& config) override {
     std::set<ActivityType> types;

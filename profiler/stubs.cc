@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Makes the device available in torch's profilers without Kineto
-// (autograd.profiler.profile(use_device=...) and use_kineto=False): they mark the beginning and the
-// end of an operator with events on its stream. Threads: any.
+// Makes the device available in torch's profilers that do not use Kineto
+// (autograd.profiler.profile(use_device=...) and use_kineto=False). They mark the beginning and the
+// end of an operator with events on its stream. Any thread may call these functions.
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/profiler/stubs/base.h>
@@ -41,9 +41,9 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     OPENREG_CHECK(orEventRecord(made, current_native_stream(current)));
   }
 
-  // Returns the time between two events in microseconds, or -1 if no time is available because the
-  // region changed the device or a kernel failed. torch omits -1; an exception would discard all
-  // other times as well.
+  // Returns the time between two events in microseconds. Returns -1 if no time is available,
+  // because the region changed the device or a kernel failed. torch omits -1; an exception would
+  // discard all other times too.
   float elapsed(const ProfilerVoidEventStub* first,
                 const ProfilerVoidEventStub* second) const override {
     const auto begin = static_cast<orEvent_t>(first->get());

@@ -63,7 +63,7 @@ def test_generators_have_to_be_registered() -> None:
     graph.register_generator_state(generator)
     with torch.openreg.graph(graph):
         x.uniform_(generator=generator)
-        with pytest.raises(RuntimeError, match="while a graph that uses it is captured"):
+        with pytest.raises(RuntimeError, match="while a graph that uses it is being captured"):
             generator.manual_seed(3)
     for seed in (5, 6):
         generator.manual_seed(seed)

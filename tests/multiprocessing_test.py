@@ -290,7 +290,7 @@ def test_invalid_handle_of_a_storage_is_rejected(other: Peer) -> None:
     kind = torch.UntypedStorage
     for handle, size, device, message in (
         (b"short", 400, 0, "ValueError: expected a handle of 64 bytes, but got 5 bytes"),
-        (bytes(64), 400, 0, "these bytes are no handle"),
+        (bytes(64), 400, 0, "these bytes are not a valid handle"),
         (_C.export_storage(storage), 400, 1, "the bytes are on device 0, the stream is on 1"),
         (_C.export_storage(storage), 4000, 0, "400 bytes cannot be imported as a storage of 4000"),
         (

@@ -31,9 +31,9 @@ def load() -> None:
     """
     if stand_in.is_installed():
         return
-    # A program that imports torch_openreg itself gets the error from its own import. That import
-    # may run on another thread, which waits for this thread to finish importing torch, so the
-    # device is registered here in any case.
+    # If the program imports torch_openreg itself, its own import raises any error, so none is
+    # reported here. The device must be registered here even then, because that import may be on
+    # another thread that is waiting for this one to finish importing torch.
     imported = _PACKAGE in sys.modules
     doubts: list[str] = []
     try:

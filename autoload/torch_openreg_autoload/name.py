@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The name of the device: a new backend changes this first."""
+"""The device's name. To port this project to a different device, change it first."""
 
 # The name in torch.device("openreg") and of the module torch.openreg.
 DEVICE_TYPE = "openreg"

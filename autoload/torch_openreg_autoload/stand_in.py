@@ -39,13 +39,13 @@ class _StandIn(ModuleType):
         self.__cause = cause
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):  # looked up in every module by Python and its tools
+        if name.startswith("__"):  # Python and its tools look these up in every module
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         raise DeviceUnavailableError(self.__explanation) from self.__cause
 
 
 class _FailingFinder(MetaPathFinder, Loader):
-    """The import finder of the modules that cannot be imported; it raises the reason."""
+    """The import finder for the modules that cannot be imported; it raises the reason."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
         self._explanation = explanation
@@ -63,7 +63,7 @@ class _FailingFinder(MetaPathFinder, Loader):
 
 
 def is_installed() -> bool:
-    """Return whether an earlier call of ``install`` has installed the placeholder."""
+    """Return whether an earlier call to ``install`` has installed the placeholder."""
     return isinstance(getattr(_torch(), DEVICE_TYPE, None), _StandIn)
 
 

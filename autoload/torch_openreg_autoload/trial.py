@@ -11,7 +11,7 @@ import sys
 
 __all__ = ["require_return"]
 
-# The timeout of a trial, far longer than any import of torch takes.
+# The timeout of a trial, in seconds, which is far longer than any import of torch takes.
 _SECONDS = 60.0
 _RETURNED = "torch_openreg: the import returned"
 _PROGRAM = """\
@@ -20,7 +20,7 @@ name, word, *sys.path = sys.argv[1:]
 try:
     importlib.import_module(name)
 except BaseException:
-    pass  # the real import reports this
+    pass  # the real import reports this error
 sys.__stdout__.write(word)
 sys.__stdout__.flush()
 """

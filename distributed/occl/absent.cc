@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The functions of occl.h and window.h for a driver that cannot share memory between processes: a
-// build without a collective library. Each returns occlSystemError.
+// The functions of occl.h and window.h for a build without a collective library, because its driver
+// cannot share memory between processes. Each function returns occlSystemError.
 #include "distributed/occl/occl.h"
 #include "distributed/occl/window.h"
 
@@ -10,7 +10,7 @@ extern "C" {
 OPENREG_API const char* occlGetErrorString(occlResult_t) { return "no collective library"; }
 
 OPENREG_API const char* occlGetLastError(void) {
-  return "occl: the driver of this build cannot share memory between processes, so there are no "
+  return "occl: this build's driver cannot share memory between processes, so there are no "
          "collectives: use backend \"gloo\" with CPU tensors, or build with "
          "--//runtime:driver=emulation";
 }

@@ -76,7 +76,7 @@ class CurrentDevice {
   int before_ = 0;
 };
 
-// Launches one batch per communicator and stream, in the order of their first calls.
+// Launches one batch per communicator and stream, in the order of each batch's first call.
 Status LaunchAll(const std::vector<Group::Call>& calls) {
   struct Part {
     const Group::Call* first;
@@ -105,8 +105,8 @@ Status LaunchAll(const std::vector<Group::Call>& calls) {
   return {};
 }
 
-// Copies the scalar of an operator from occlRedOpCreatePreMulSum into the request, because the
-// operator may be destroyed before the end of a group.
+// Copies into the request the scalar of an operator that occlRedOpCreatePreMulSum created, because
+// the operator may be destroyed before the end of a group.
 Status ResolveScale(const Communicator& communicator, Request* request) {
   if (!Reduces(request->operation) || request->op < occlNumOps) {
     return {};
@@ -119,8 +119,8 @@ Status ResolveScale(const Communicator& communicator, Request* request) {
                      " is neither an occlRedOp_t nor an operator of this communicator");
   }
   if (type != request->type) {
-    return Error(occlInvalidArgument, std::string("the scalar of the reduction is ") +
-                                          TypeName(type) + ", the data " + TypeName(request->type) +
+    return Error(occlInvalidArgument, std::string("the reduction's scalar is ") + TypeName(type) +
+                                          ", but the data is " + TypeName(request->type) +
                                           ": both must have the same type");
   }
   request->op = occlSum;
@@ -172,7 +172,7 @@ Status WaitIdle(const Communicator& communicator) {
   return communicator.Ended();
 }
 
-// The arguments of one rank in a split. Ranks exchange them through the slots.
+// One rank's arguments for a split. Ranks exchange them through the slots.
 struct SplitArguments {
   int32_t color;
   int32_t key;
@@ -181,7 +181,7 @@ struct SplitArguments {
 };
 static_assert(sizeof(SplitArguments) <= kSlotBytes);
 
-// Splits the communicator on the host. All operations of this rank are done, so nothing else uses
+// Splits the communicator on the host. All of this rank's operations are done, so nothing else uses
 // the barriers.
 Status Split(Communicator& parent, int color, int key, const occlConfig_t& config,
              std::shared_ptr<Communicator>* child) {
@@ -199,7 +199,7 @@ Status Split(Communicator& parent, int color, int key, const occlConfig_t& confi
   if (Status status = parent.CheckedBarrier(descriptor, deadline); !status.ok()) {
     return status;
   }
-  // Collect the ranks of this color, in the order of their keys.
+  // Collect the ranks with this color, ordered by their keys.
   std::vector<std::pair<int, int>> members;
   for (int rank = 0; rank < parent.ranks(); ++rank) {
     SplitArguments other;
@@ -228,7 +228,7 @@ Status Split(Communicator& parent, int color, int key, const occlConfig_t& confi
     return first == parent.rank()
                ? made
                : Error(occlRemoteError,
-                       parent.Name(first) + " could not create the id of the split communicator");
+                       parent.Name(first) + " could not create the id for the split communicator");
   }
   const auto me = std::find_if(members.begin(), members.end(),
                                [&](const auto& member) { return member.second == parent.rank(); });
@@ -584,7 +584,7 @@ OPENREG_API occlResult_t occlGroupEnd(void) {
   }
   const std::vector<Group::Call> calls = std::exchange(group.calls, {});
   const Status failed = std::exchange(group.failed, {});
-  // After an error none of the group runs, because the other ranks would wait for all of it.
+  // After an error, run nothing in the group, because the other ranks would wait for all of it.
   return Return(failed.ok() ? Named("occlGroupEnd", LaunchAll(calls)) : failed);
 }
 

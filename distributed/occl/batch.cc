@@ -15,7 +15,7 @@
 namespace openreg::occl {
 namespace {
 
-// Returns the size of a rank's output of a collective, in blocks of `count` elements.
+// Returns the size of a rank's output from a collective, in blocks of `count` elements.
 size_t ReceiveBlocks(Operation operation, bool is_root, int ranks) {
   const auto all = static_cast<size_t>(ranks);
   switch (operation) {
@@ -136,9 +136,9 @@ Status Batch::Find(const char* which, const void* pointer, size_t bytes, bool sh
   }
   if (bytes > attributes.size - (address - base)) {
     return Error(occlInvalidArgument, std::string(which) + " needs " + std::to_string(bytes) +
-                                          " bytes, but its allocation has " +
+                                          " bytes, but its allocation has only " +
                                           std::to_string(attributes.size - (address - base)) +
-                                          " from this address on");
+                                          " bytes from this address on");
   }
   void* view = nullptr;
   if (const orError_t error = orGetKernelPointer(&view, pointer); error != orSuccess) {
@@ -176,9 +176,10 @@ Status Batch::Add(const Request& request) {
                  "data type " + std::to_string(request.type) + " is not an occlDataType_t");
   }
   if (request.count > (size_t{1} << 46) / TypeSize(request.type) / static_cast<size_t>(ranks)) {
-    return Error(occlInvalidArgument, std::to_string(request.count) + " elements on each of " +
+    return Error(occlInvalidArgument, std::to_string(request.count) + " elements of " +
+                                          TypeName(request.type) + " on each of " +
                                           std::to_string(ranks) +
-                                          " ranks exceed the limit of 2^46 bytes");
+                                          " ranks exceed the limit of 2^46 bytes in total");
   }
   if (HasRoot(operation) && (request.root < 0 || request.root >= ranks)) {
     return Error(occlInvalidArgument, "there is no rank " + std::to_string(request.root) +
@@ -268,7 +269,7 @@ void Batch::Drop(int owners) {
   }
 }
 
-// Runs the operations: at each replay of a graph, or from RunOnce().
+// Runs the operations. Called at each replay of a graph, or by RunOnce().
 orError_t Batch::RunKernel(void* argument) {
   Batch* const self = *static_cast<Batch**>(argument);
   const Status status = self->Run();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// batch.h - operations of one communicator that run as one kernel.
+// batch.h - operations on one communicator that run as one kernel.
 //
 // A batch runs its collectives one after the other and then its sends and receives concurrently.
-// The enqueuing thread creates it. After that the launch owns it, or the graph that captured it,
-// and one thread at a time runs it.
+// The enqueuing thread creates it. From then on, the launch or the graph that captured it owns the
+// batch, and one thread at a time runs it.
 #ifndef DISTRIBUTED_OCCL_BATCH_H_
 #define DISTRIBUTED_OCCL_BATCH_H_
 
@@ -19,7 +19,7 @@
 
 namespace openreg::occl {
 
-// One operation as requested through the API. Pointers are those of the program.
+// One operation as requested through the API. The pointers are the program's.
 struct Request {
   Operation operation;
   const void* send = nullptr;
@@ -36,7 +36,7 @@ struct Request {
 };
 
 bool Reduces(Operation operation);
-// Returns the size of a rank's input of a collective, in blocks of `count` elements.
+// Returns the size of a rank's input to a collective, in blocks of `count` elements.
 size_t SendBlocks(Operation operation, bool is_root, int ranks);
 
 inline void Move(unsigned char* to, const unsigned char* from, size_t bytes) {
@@ -64,9 +64,9 @@ class Batch {
   static Status Launch(std::unique_ptr<Batch> batch, orStream_t stream);
 
  private:
-  // Memory of an operation: its address for kernels and its position in the device's file, where
-  // other ranks read it. Memory of another process is not in that file, so it is copied to a bounce
-  // buffer that is.
+  // An operation's memory: the address that kernels use, and the position in the device's file,
+  // where other ranks read it. Memory that another process owns is not in that file, so it is
+  // copied to a bounce buffer that is.
   struct Buffer {
     unsigned char* view = nullptr;
     uint64_t place = 0;

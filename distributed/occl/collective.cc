@@ -18,8 +18,8 @@ Status Batch::RunCollective(Step& step) {
   if (step.request.operation == Operation::kBarrier) {
     return communicator_->CheckedBarrier(step.descriptor, deadline);
   }
-  // Decide by the largest part of any rank, so that all ranks decide alike. In an all-reduce
-  // through slots each rank reduces everything.
+  // Decide by the largest part of any rank, so that all ranks make the same decision. In an
+  // all-reduce through slots, each rank reduces everything.
   const int ranks = communicator_->ranks();
   const size_t blocks = step.request.operation == Operation::kAllReduce
                             ? static_cast<size_t>(ranks)
@@ -98,7 +98,7 @@ Status Batch::RunSmall(const Step& step, Clock::time_point deadline) {
   return {};
 }
 
-// Makes each rank read what it needs from the memory of the other ranks' devices.
+// Makes each rank read what it needs from the device memory of the other ranks.
 Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
   Communicator& all = *communicator_;
   if (const Status status = all.CheckedBarrier(step.descriptor, deadline); !status.ok()) {
@@ -151,7 +151,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
       ReduceInto(step, sends, to, step.request.count);
       break;
     case Operation::kBroadcast:
-      // Read the input of the root. The root reads its own memory, and moves nothing if it
+      // Read the root's input. The root itself reads its own memory, or moves nothing if it
       // broadcasts in place.
       Move(to, me == root ? step.send.view : sends[root], block);
       break;
@@ -176,7 +176,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
     default:
       break;
   }
-  // Wait for all ranks: none may change memory that another still reads.
+  // Wait for all ranks: none may change memory that another rank is still reading.
   return all.Barrier(deadline);
 }
 

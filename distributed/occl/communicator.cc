@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6f63636c00000001;  // "occl", version 1
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-// The interval between checks whether a rank is alive.
+// The interval between checks of whether a rank is alive.
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
 // The content of a unique id.
@@ -70,7 +70,7 @@ bool Agree(const Descriptor& one, const Descriptor& other) {
          one.root == other.root && one.count == other.count;
 }
 
-// A segment that this process has created for an id. Kept until all ranks have joined.
+// A segment that this process has created for an id. It is kept until all ranks have joined.
 struct Rendezvous {
   MappedFile file;
   Segment* segment() const { return reinterpret_cast<Segment*>(file.memory()); }
@@ -85,7 +85,7 @@ std::vector<Rendezvous>& Rendezvouses() {
   return all;
 }
 
-// True once this process is exiting: kernels must then not wait any more.
+// True once this process is exiting. Kernels must then stop waiting.
 std::atomic<bool> exiting{false};
 struct ExitWatcher {
   ~ExitWatcher() { exiting = true; }
@@ -154,7 +154,8 @@ Status Communicator::MakeId(occlUniqueId* id) {
 
 Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occlConfig_t& config,
                           std::shared_ptr<Communicator>* joined) {
-  static const ExitWatcher watcher;  // created after the device's own, so destroyed before it
+  static const ExitWatcher
+      watcher;  // created after the device's exit handler, so destroyed before it runs
   Id content;
   std::memcpy(&content, id.internal, sizeof(content));
   if (content.magic != kMagic) {
@@ -184,7 +185,7 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   if (!segment.ranks.compare_exchange_strong(known, static_cast<uint32_t>(ranks)) &&
       known != static_cast<uint32_t>(ranks)) {
     return Error(occlInvalidUsage, self->Name(rank) + " was created with " + std::to_string(ranks) +
-                                       " ranks, another rank with " + std::to_string(known) +
+                                       " ranks, but another rank with " + std::to_string(known) +
                                        ": all ranks must pass the same number");
   }
   RankState& state = segment.states[rank];
@@ -243,7 +244,7 @@ Status Communicator::CheckProcess() const {
              ? Status()
              : Error(occlInvalidUsage,
                      "this communicator belongs to process " + std::to_string(process_) +
-                         ", and this process is a fork of it: create a new communicator");
+                         ", but this process is a fork of it: create a new communicator");
 }
 
 void Communicator::Leave() {
@@ -277,7 +278,7 @@ Status Communicator::Ended() const {
     return Error(failure.result, failure.text);
   }
   // Keep the kind of a failure that both sides observe. A failure that only another rank observed
-  // is an error of that rank.
+  // is reported as an error of that rank.
   const occlResult_t result = failure.result == occlInvalidUsage || failure.result == occlTimeout
                                   ? failure.result
                               : failure.result == occlAborted ? occlAborted
@@ -312,7 +313,7 @@ Status Communicator::Suspend() {
       return status;
     }
   }
-  // From here on no rank reads a slot or a device: each has finished its operations.
+  // From here on, no rank reads a slot or a device, because each has finished its operations.
   suspended_ = true;
   devices_.clear();
   void* const slots = segment()->slots[rank_];
@@ -438,8 +439,8 @@ std::string Communicator::DescribeLate(int rank) const {
 Status Communicator::Arrive(Clock::time_point deadline) {
   const uint64_t barrier = ++barriers_;
   segment()->states[rank_].arrived.store(barrier, std::memory_order_seq_cst);
-  // Wake the sleeping ranks if this one is the last. A spinning rank may already be at the next
-  // barrier.
+  // Wake the sleeping ranks if this is the last rank to arrive. A spinning rank may already be at
+  // the next barrier.
   if (segment()->arrivals.fetch_add(1) + 1 >= barrier * static_cast<uint64_t>(ranks_)) {
     Notify();
   }

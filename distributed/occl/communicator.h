@@ -3,9 +3,9 @@
 // communicator.h - one rank's end of a communicator: the memory that it shares with the other
 // ranks, how it synchronizes with them, and why it has failed.
 //
-// Owned by its handle and by each enqueued batch of operations. One thread at a time may call the
-// API, except Abort. The functions for kernels are called by the threads that run the batches, one
-// batch of collectives at a time (run_mutex).
+// A communicator is owned by its handle and by each enqueued batch of operations. Only one thread
+// at a time may call the API, except for Abort. The threads that run the batches call the functions
+// for kernels, one batch of collectives at a time (run_mutex).
 #ifndef DISTRIBUTED_OCCL_COMMUNICATOR_H_
 #define DISTRIBUTED_OCCL_COMMUNICATOR_H_
 
@@ -28,7 +28,7 @@ namespace openreg::occl {
 
 using Clock = std::chrono::steady_clock;
 
-// A mapping of a shared file, which this or another process has created. Owns the mapping.
+// A mapping of a shared file that this or another process has created. Owns the mapping.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -61,7 +61,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
-  // Returns the name of a rank for messages, for instance "rank 3".
+  // Returns the name of a rank in messages, for example "rank 3".
   std::string Name(int rank) const;
   void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
 
@@ -73,14 +73,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Returns the deadline of a wait that begins now.
   Clock::time_point Deadline() const;
 
-  // Publishes the operation of this rank, enters a barrier and waits until all ranks have arrived.
-  // Fails if they run different operations. The data of this rank's slot is published with it.
+  // Publishes this rank's operation and the data in its slot, enters a barrier and waits until all
+  // ranks have arrived. Fails if they run different operations.
   Status CheckedBarrier(const Descriptor& mine, Clock::time_point deadline);
   // Waits until all ranks have arrived. Called within an operation, after CheckedBarrier().
   Status Barrier(Clock::time_point deadline);
 
-  // Return the slot of the next barrier, to write this rank's data, and those of the last barrier,
-  // to read the data of all ranks.
+  // Return this rank's slot for the next barrier, to write data to it, and the ranks' slots of the
+  // last barrier, to read their data.
   unsigned char* NextSlot() { return segment()->slots[rank_][(barriers_ + 1) % 2]; }
   const unsigned char* LastSlot(int rank) const { return segment()->slots[rank][barriers_ % 2]; }
   const Descriptor& LastDescriptor(int rank) const {
@@ -92,8 +92,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
 
   // Waits until `done` returns true. `who` returns a rank that has not arrived, or -1. Fails if
-  // that rank has exited or left, if the communicator has failed, or at the deadline; `what` then
-  // returns the text that describes what is missing.
+  // that rank has exited or left, if the communicator has failed, or at the deadline. In these
+  // cases `what` returns text that describes what is missing.
   Status WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
                    Clock::time_point deadline, const std::function<std::string()>& what);
   void Notify() { segment()->changes.Notify(); }
@@ -116,35 +116,36 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   occlMemoryStats_t MemoryStats();
   // Returns an error if the communicator is suspended.
   Status CheckResumed() const;
-  // Returns the mutex that a batch holds shared while it runs, because it uses the memory that
-  // Suspend() releases.
+  // Returns the mutex that a batch holds in shared mode while it runs, because it uses the memory
+  // that Suspend() releases.
   std::shared_mutex& memory_mutex() { return memory_mutex_; }
 
   // ------------------------------------------------------------------------ failure
 
   // Ends the communicator for all ranks unless it has ended already, and returns the reason.
   Status End(occlResult_t result, const std::string& text);
-  // Returns success, or why the communicator has ended.
+  // Returns success, or the reason why the communicator has ended.
   Status Ended() const;
   // Announces that this rank has destroyed its communicator, so that waits for it fail.
   void Leave();
 
   // ------------------------------------------------------------------------ for the API
 
-  // Counts operations of this communicator that are enqueued and not done.
+  // Counts this communicator's operations that are enqueued and not done.
   void BeginBatch() { batches_.fetch_add(1, std::memory_order_relaxed); }
   void EndBatch() { batches_.fetch_sub(1, std::memory_order_release); }
-  // Store finished batches until the next call drops them: a kernel cannot free device memory.
+  // Store finished batches until the next call drops them, because a kernel cannot free device
+  // memory.
   void AddFinished(void* batch, void (*drop)(void*));
   void DropFinished();
   bool Idle() const { return batches_.load(std::memory_order_acquire) == 0; }
 
-  // Order a batch; called before and after its launch. With `in_order`, makes `stream` wait for the
-  // previous batch if that was on another stream. Captured work is exempt: it runs later, and the
-  // program must order it.
+  // Order a batch. The functions are called before and after its launch. With `in_order`, `stream`
+  // waits for the previous batch if that batch was on a different stream. Captured work is exempt:
+  // it runs later, and the program must order it.
   Status OrderAfterLast(orStream_t stream, bool in_order);
   Status RecordLast(orStream_t stream);
-  // Returns whether a graph captures the batch that OrderAfterLast() has begun.
+  // Returns whether a graph captures the batch for which OrderAfterLast() was called.
   bool captured() const { return captured_; }
 
   // Create, destroy and look up the operators of occlRedOpCreatePreMulSum.
@@ -165,7 +166,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status CheckAgreement(const Descriptor& mine) const;
   std::string DescribeLate(int rank) const;
   int Label(int rank) const;
-  // Returns the text for errors, for instance "all-reduce of float32[8], sum".
+  // Returns the text that describes an operation in errors, for example "all-reduce of float32[8],
+  // sum".
   std::string Describe(const Descriptor& descriptor) const;
 
   int rank_ = 0;
@@ -181,10 +183,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> suspended_{false};
 
   std::mutex run_mutex_;
-  uint64_t barriers_ = 0;  // number that this rank has passed; guarded by run_mutex_
+  uint64_t barriers_ = 0;  // number of barriers that this rank has passed; guarded by run_mutex_
   std::mutex mailbox_mutex_;
   std::mutex receive_mutex_;
-  std::vector<uint64_t> messages_;  // number sent to each rank; guarded by mailbox_mutex_
+  std::vector<uint64_t> messages_;  // messages sent to each rank; guarded by mailbox_mutex_
 
   std::atomic<uint64_t> batches_{0};
   std::mutex finished_mutex_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// data_type.h - sizes and names of data types, and conversions of the small ones. Stateless.
+// data_type.h - the sizes and names of data types, and conversions of the small ones. The functions
+// keep no state.
 #ifndef DISTRIBUTED_OCCL_DATA_TYPE_H_
 #define DISTRIBUTED_OCCL_DATA_TYPE_H_
 
@@ -108,8 +109,8 @@ struct SmallFloat {
     constexpr uint32_t kSmallestNormal = (127U - kBias + 1U) << 23;
     uint32_t rounded;
     if (magnitude < kSmallestNormal) {
-      // Round to a multiple of the smallest number of the format: the processor does it when it
-      // adds a constant whose last bit has that value.
+      // Round to a multiple of the format's smallest number. The processor does this when it adds a
+      // constant whose last bit has that value.
       constexpr float kMagic =
           std::bit_cast<float>(static_cast<uint32_t>(127 + 1 - kBias - kMantissaBits + 23) << 23);
       rounded = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kMagic) -

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// event_count.h - an event count, with which ranks wait for a change of the memory that they share.
+// event_count.h - an event count: ranks use it to wait for a change in the memory that they share.
 //
-// An EventCount lies in that memory, which is initially zero. A rank that changes something calls
-// Notify(). A waiter first spins; then it reads the epoch, checks its condition once more, and
-// sleeps until the epoch changes. Threads: any, in all processes.
+// An EventCount lies in the shared memory, which is initially zero. A rank that changes something
+// calls Notify(). A waiter first spins. Then it reads the epoch, checks its condition once more,
+// and sleeps until the epoch changes. Any thread may call it, in all processes.
 #ifndef DISTRIBUTED_OCCL_EVENT_COUNT_H_
 #define DISTRIBUTED_OCCL_EVENT_COUNT_H_
 

@@ -3,12 +3,12 @@
 // occl.h - collective operations between the devices of several ranks, modeled on NCCL.
 //
 // A vendor implements this interface with its own collective library. This implementation connects
-// devices of one machine, whose processes (or threads) share memory. It does not depend on torch.
+// devices on one machine, whose processes (or threads) share memory. It does not depend on torch.
 //
-// A communicator belongs to one rank: one device of one process. Operations are enqueued on a
-// stream and return at once. They run in the order of the calls, which must be the same on all
-// ranks. Only one thread at a time may use a communicator; different threads may use different
-// communicators.
+// A communicator belongs to one rank, which is one device in one process. Operations are enqueued
+// on a stream, and the call returns at once. They run in the order of the calls, which must be the
+// same on all ranks. Only one thread at a time may use a communicator; different threads may use
+// different communicators.
 //
 // Errors. A function returns the errors that it can detect itself. An error while an operation runs
 // (another rank is late, has exited, or called a different operation) is a kernel error: the
@@ -42,8 +42,8 @@ typedef enum occlResult {
   occlDeviceError = 1,      // a device function failed
   occlSystemError = 2,      // a system call failed
   occlInternalError = 3,    // a bug in this library
-  occlInvalidArgument = 4,  // an argument that is never valid
-  occlInvalidUsage = 5,     // a call that is not valid now, or differs from another rank's
+  occlInvalidArgument = 4,  // an argument is invalid in any state
+  occlInvalidUsage = 5,     // the call is not valid now, or differs from another rank's call
   occlRemoteError = 6,      // another rank has exited, or its communicator has failed
   occlInProgress = 7,
   occlTimeout = 8,  // another rank did not arrive in time
@@ -67,13 +67,13 @@ typedef enum occlDataType {
   occlFloat8e5m2 = 13,
   occlComplex64 = 14,
   occlComplex128 = 15,
-  occlBool = 16,  // a byte, 0 or 1: a sum is "or", a product "and"
-  occlByte = 17,  // a byte of any type, to be moved and not reduced
+  occlBool = 16,  // a byte, 0 or 1; a sum is "or", and a product is "and"
+  occlByte = 17,  // a byte of any type, which can be moved but not reduced
   occlNumTypes = 18,
   occlMaxType = 0x7fffffff  // makes every int a value of the enum, so that it can be checked
 } occlDataType_t;
 
-// The operators of reductions. 8-bit and 16-bit floats are added in float32 and rounded once. Every
+// The reduction operators. 8-bit and 16-bit floats are added in float32 and rounded once. Every
 // rank gets the same bits.
 typedef enum occlRedOp {
   occlSum = 0,
@@ -89,21 +89,21 @@ typedef enum occlRedOp {
 } occlRedOp_t;
 
 typedef struct occlConfig {
-  int64_t timeout_ms;  // per operation, from its start on the device; 0: 30 minutes
-  // The numbers of the ranks in messages, for ranks that are part of a larger group. May be null.
+  int64_t timeout_ms;  // per operation, from its start on the device; 0 means 30 minutes
+  // The rank numbers to use in messages if the ranks are part of a larger group. May be null.
   const int* labels;
 } occlConfig_t;
 
 OPENREG_API occlResult_t occlGetVersion(int* version);
 OPENREG_API const char* occlGetErrorString(occlResult_t result);
-// Returns the message of this thread's last failed call: what was asked, what was found, what to
-// do.
+// Returns the message of this thread's last failed call. It says what was asked, what was found and
+// what to do.
 OPENREG_API const char* occlGetLastError(void);
 
 // ----------------------------------------------------------------------------- communicators
 
-// Creates the id of a new communicator. One process calls it, sends the id to the other ranks, and
-// must live until all ranks have created their communicator.
+// Creates the id for a new communicator. One process calls this function and sends the id to the
+// other ranks. It must live until all ranks have created their communicators.
 OPENREG_API occlResult_t occlGetUniqueId(occlUniqueId* id);
 
 // Creates the communicator of `rank` for the thread's current device. Waits until all `nranks`
@@ -112,14 +112,14 @@ OPENREG_API occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniq
 OPENREG_API occlResult_t occlCommInitRankConfig(occlComm_t* comm, int nranks, occlUniqueId id,
                                                 int rank, const occlConfig_t* config);
 
-// Creates a communicator of the ranks of `comm` that pass the same color, in the order of their
-// keys. All ranks of `comm` must call it. A rank with a negative color (occlSplitNoColor) gets
-// null.
+// Creates a communicator for the ranks of `comm` that pass the same color, ordered by their keys.
+// All ranks of `comm` must call it. A rank with a negative color (occlSplitNoColor) gets null.
 #define occlSplitNoColor (-1)
 OPENREG_API occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occlComm_t* split,
                                        const occlConfig_t* config);
 
-// Waits until all operations of this rank are done. Afterwards only occlCommDestroy may be called.
+// Waits until all of this rank's operations are done. Afterwards, only occlCommDestroy may be
+// called.
 OPENREG_API occlResult_t occlCommFinalize(occlComm_t comm);
 // Releases what the communicator can do without until occlCommResume: the memory of this rank's
 // slots, and the mappings of the other ranks' devices. All ranks must call it. Waits until the
@@ -141,13 +141,13 @@ OPENREG_API occlResult_t occlCommMemoryStats(occlComm_t comm, occlMemoryStats_t*
 // Destroys the communicator after its enqueued operations have finished.
 OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm);
 // Ends all operations, on all ranks, with occlAborted. Any thread may call it, even while another
-// thread waits in a function of the communicator. Unlike NCCL's, the handle therefore stays valid
-// until occlCommDestroy.
+// thread is waiting in a function of the communicator. For this reason, the handle stays valid
+// until occlCommDestroy, unlike in NCCL.
 OPENREG_API occlResult_t occlCommAbort(occlComm_t comm);
 // Ends all operations like occlCommAbort. `reason` appears in the error of each rank.
 OPENREG_API occlResult_t occlCommAbortWithReason(occlComm_t comm, const char* reason);
 
-// Sets `error` to occlSuccess or to the reason why the communicator failed. `text` (may be null)
+// Sets `error` to occlSuccess, or to the reason why the communicator failed. `text` (may be null)
 // receives the message, which is valid until the thread's next call.
 OPENREG_API occlResult_t occlCommGetAsyncError(occlComm_t comm, occlResult_t* error,
                                                const char** text);
@@ -156,8 +156,8 @@ OPENREG_API occlResult_t occlCommCount(occlComm_t comm, int* nranks);
 OPENREG_API occlResult_t occlCommUserRank(occlComm_t comm, int* rank);
 OPENREG_API occlResult_t occlCommDevice(occlComm_t comm, int* device);
 
-// Creates the reduction sum(scalar * x). `scalar` has the data type of the operation and is read
-// during the call. The communicator owns the operator until it is destroyed.
+// Creates the reduction sum(scalar * x). `scalar` has the operation's data type and is read during
+// the call. The communicator owns the operator until the operator is destroyed.
 OPENREG_API occlResult_t occlRedOpCreatePreMulSum(occlRedOp_t* op, const void* scalar,
                                                   occlDataType_t type, occlComm_t comm);
 OPENREG_API occlResult_t occlRedOpDestroy(occlRedOp_t op, occlComm_t comm);
@@ -171,16 +171,15 @@ OPENREG_API occlResult_t occlRedOpDestroy(occlRedOp_t op, occlComm_t comm);
 OPENREG_API occlResult_t occlAllReduce(const void* send, void* receive, size_t count,
                                        occlDataType_t type, occlRedOp_t op, occlComm_t comm,
                                        orStream_t stream);
-// Copies `send` of `root` to `receive` of all ranks. Other ranks ignore `send`.
+// Copies the root's `send` to `receive` on all ranks. Other ranks ignore `send`.
 OPENREG_API occlResult_t occlBroadcast(const void* send, void* receive, size_t count,
                                        occlDataType_t type, int root, occlComm_t comm,
                                        orStream_t stream);
-// Reduces `send` of all ranks into `receive` of `root`. Other ranks ignore `receive`.
+// Reduces `send` from all ranks into `receive` on `root`. Other ranks ignore `receive`.
 OPENREG_API occlResult_t occlReduce(const void* send, void* receive, size_t count,
                                     occlDataType_t type, occlRedOp_t op, int root, occlComm_t comm,
                                     orStream_t stream);
-// Copies `send` of all ranks, in the order of ranks, to `receive`, which has nranks * count
-// elements.
+// Copies `send` from all ranks, ordered by rank, to `receive`, which has nranks * count elements.
 OPENREG_API occlResult_t occlAllGather(const void* send, void* receive, size_t count,
                                        occlDataType_t type, occlComm_t comm, orStream_t stream);
 // Reduces `send`, which has nranks * count elements, and stores this rank's part in `receive`.
@@ -191,30 +190,30 @@ OPENREG_API occlResult_t occlReduceScatter(const void* send, void* receive, size
 // overlap.
 OPENREG_API occlResult_t occlAllToAll(const void* send, void* receive, size_t count,
                                       occlDataType_t type, occlComm_t comm, orStream_t stream);
-// Copies `send` of all ranks to `receive` of `root`, which has nranks * count elements.
+// Copies `send` from all ranks to `receive` on `root`, which has nranks * count elements.
 OPENREG_API occlResult_t occlGather(const void* send, void* receive, size_t count,
                                     occlDataType_t type, int root, occlComm_t comm,
                                     orStream_t stream);
-// Copies the i-th part of `send` of `root`, which has nranks * count elements, to rank i.
+// Copies the i-th part of the root's `send`, which has nranks * count elements, to rank i.
 OPENREG_API occlResult_t occlScatter(const void* send, void* receive, size_t count,
                                      occlDataType_t type, int root, occlComm_t comm,
                                      orStream_t stream);
 // Enqueues an operation that completes on the device when all ranks have arrived.
 OPENREG_API occlResult_t occlBarrier(occlComm_t comm, orStream_t stream);
 
-// Point to point. The n-th receive from a rank with a tag matches that rank's n-th send to this
-// rank with the same tag. occlAnyRank matches the rank that sends first. A send is done when it has
-// been received. `source` (may be null) receives the sender's rank before the operation is done,
-// and must live until then.
+// Point-to-point operations. The n-th receive from a rank with a given tag matches that rank's n-th
+// send to this rank with the same tag. occlAnyRank matches the rank that sends first. A send is
+// done when it has been received. `source` (may be null) receives the sender's rank before the
+// operation is done, and must live until then.
 #define occlAnyRank (-1)
 OPENREG_API occlResult_t occlSend(const void* send, size_t count, occlDataType_t type, int peer,
                                   int tag, occlComm_t comm, orStream_t stream);
 OPENREG_API occlResult_t occlRecv(void* receive, size_t count, occlDataType_t type, int peer,
                                   int tag, occlComm_t comm, orStream_t stream, int* source);
 
-// Group the calls between them: the thread's last occlGroupEnd enqueues them as one kernel for each
-// communicator and stream. Its sends and receives run concurrently, so that two ranks may send to
-// each other.
+// Group the calls between them. The thread's outermost occlGroupEnd enqueues them as one kernel for
+// each communicator and stream. The sends and receives in a group run concurrently, so two ranks
+// may send to each other.
 OPENREG_API occlResult_t occlGroupStart(void);
 OPENREG_API occlResult_t occlGroupEnd(void);
 

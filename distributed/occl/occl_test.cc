@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests occl. Ranks are threads of this process, each with its own stream.
+// Tests occl. The ranks are threads of this process, each with its own stream.
 #include "distributed/occl/occl.h"
 
 #include <gtest/gtest.h>

@@ -12,11 +12,11 @@
 namespace openreg::occl {
 namespace {
 
-// The number of elements per step: their sums stay in the L1 cache while the ranks' buffers are
+// The number of elements per step. Their sums stay in the L1 cache while the ranks' buffers are
 // read one after the other.
 constexpr size_t kBlock = 1024;
 
-// A bool as it is stored. A sum or maximum is "or", a product or minimum "and".
+// A bool as it is stored. A sum or maximum is "or", and a product or minimum is "and".
 struct Bool {
   uint8_t bits;
 };
@@ -126,8 +126,8 @@ struct Xor {
   }
 };
 
-// Computes to[i] = input[0][i] op input[1][i] ..., for types that are reduced as they are. An input
-// may be the output, because no iteration depends on another.
+// Computes to[i] = input[0][i] op input[1][i] ... for types that need no conversion. An input may
+// also be the output, because no iteration depends on another.
 template <class T, class Function>
 void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
   T sums[kBlock];

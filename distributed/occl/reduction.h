@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// reduction.h - reduces the buffers of several ranks into one, in the order of ranks.
+// reduction.h - reduces the buffers of several ranks into one, in rank order.
 //
-// 8-bit and 16-bit floats are reduced in float32 and rounded once, integers modulo 2^n. Averages of
-// integers are rounded toward zero. Stateless; threads: any.
+// 8-bit and 16-bit floats are reduced in float32 and rounded once, and integers are reduced modulo
+// 2^n. Integer averages are rounded toward zero. The functions keep no state, and any thread may
+// call them.
 #ifndef DISTRIBUTED_OCCL_REDUCTION_H_
 #define DISTRIBUTED_OCCL_REDUCTION_H_
 
@@ -13,12 +14,12 @@
 
 namespace openreg::occl {
 
-// Returns whether the type supports the reduction. Complex numbers have no maximum, floats no bit
-// operations.
+// Returns whether the type supports the reduction. Complex numbers have no maximum or minimum, and
+// floats have no bit operations.
 bool CanReduce(occlDataType_t type, occlRedOp_t op);
 
-// Reduces the inputs into `output`, which may be one of them. `scales` has one factor per input;
-// null means 1 (the factors have `type`, and `op` is then occlSum).
+// Reduces the inputs into `output`, which may be one of them. `scales` has one factor of type
+// `type` per input, and `op` is then occlSum; null means that all factors are 1.
 void Reduce(occlDataType_t type, occlRedOp_t op, int inputs, const void* const* input,
             const void* const* scales, void* output, size_t count);
 

@@ -3,9 +3,9 @@
 // segment.h - the memory that all ranks of a communicator share.
 //
 // It is an anonymous file (openreg_emulation.h, "files of other processes"), initially zero, whose
-// pages are allocated at their first use. It contains no pointers. A rank writes only to its own
-// RankState, its own slots and the mailboxes of its messages; the first rank that finds the
-// communicator broken writes `failure`.
+// pages are allocated when they are first used. It contains no pointers. A rank writes only to its
+// own RankState, its own slots and the mailboxes of its messages, except that the first rank that
+// finds the communicator broken writes `failure`.
 #ifndef DISTRIBUTED_OCCL_SEGMENT_H_
 #define DISTRIBUTED_OCCL_SEGMENT_H_
 
@@ -21,7 +21,7 @@ namespace openreg::occl {
 
 inline constexpr int kMaxRanks = OCCL_MAX_RANKS;
 inline constexpr size_t kSlotBytes = size_t{64} << 10;
-inline constexpr int kMailboxes = 8;  // most messages in progress from one rank to another
+inline constexpr int kMailboxes = 8;  // limit on messages in progress from one rank to another
 inline constexpr size_t kTextBytes = 512;
 
 enum class Operation : uint32_t {
@@ -41,7 +41,7 @@ enum class Operation : uint32_t {
   kSuspend,
 };
 
-// Describes the operation of a rank. Ranks must agree on all members except `send`, `receive` and
+// Describes a rank's operation. Ranks must agree on all members except `send`, `receive` and
 // `scale`.
 struct Descriptor {
   Operation operation;
@@ -57,12 +57,12 @@ struct Descriptor {
 struct alignas(64) RankState {
   enum : uint32_t { kAbsent, kJoined, kLeft };
   std::atomic<uint32_t> presence;
-  orIpcFileHandle device;         // the file with the memory of its device
-  std::atomic<uint64_t> arrived;  // number of barriers that it has reached
-  Descriptor descriptors[2];      // those for even and for odd barriers
+  orIpcFileHandle device;         // the file with its device's memory
+  std::atomic<uint64_t> arrived;  // number of barriers that the rank has reached
+  Descriptor descriptors[2];      // for even and for odd barriers
 };
 
-// A message that waits for its receiver.
+// A message that is waiting for its receiver.
 struct alignas(64) Mailbox {
   enum : uint32_t { kFree, kPosted, kClaimed, kTaken };
   std::atomic<uint32_t> state;
@@ -87,10 +87,10 @@ struct Segment {
   std::atomic<uint32_t> ranks;  // the number of ranks, set by the first one
   std::atomic<uint32_t> joined;
 
-  // Notified whenever something in the segment has changed that a rank may wait for.
+  // Notified whenever anything in the segment has changed that a rank may be waiting for.
   alignas(64) EventCount changes;
 
-  alignas(64) std::atomic<uint64_t> arrivals;  // number of arrivals of all ranks at barriers
+  alignas(64) std::atomic<uint64_t> arrivals;  // arrivals at barriers, summed over the ranks
   Failure failure;
   RankState states[kMaxRanks];
   Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // indexed by sender and receiver

@@ -69,7 +69,7 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
   return true;
 }
 
-// Advances a transfer by one step, if possible. Returns whether it did.
+// Advances a transfer by one step if possible. Returns whether it did.
 bool Batch::Advance(Transfer& transfer, Status* status) {
   const Request& request = transfer.step->request;
   Communicator& all = *communicator_;
@@ -109,7 +109,7 @@ Status Batch::RunTransfers(std::vector<Transfer> transfers) {
   }
   Status failed;
   const Transfer* waiting = nullptr;
-  // Advances the transfers in order: a receive must not overtake an earlier one of the same rank
+  // Advances the transfers in order: a receive must not overtake an earlier one with the same rank
   // and tag.
   const auto advance = [&] {
     bool moved = true;

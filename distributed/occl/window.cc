@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// window.cc - the C functions of windows. Each checks its arguments and enqueues a kernel.
+// window.cc - the C functions for windows. Each one checks its arguments and enqueues a kernel.
 #include "distributed/occl/window.h"
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct occlWindow {
 namespace openreg::occl::window {
 namespace {
 
-// An enqueued operation. Owned jointly by the launching call and the kernel, or by a graph.
+// An enqueued operation. It is owned jointly by the launching call and the kernel, or by a graph.
 class Launch {
  public:
   Launch(std::shared_ptr<Window> window, std::function<Status(Window&)> operation)
@@ -86,7 +86,7 @@ Status KernelPointer(const char* which, const void* pointer, size_t bytes, void*
   return DeviceStatus(orGetKernelPointer(found, pointer));
 }
 
-// Calls `enqueue` with the window and adds the function's name to its error.
+// Calls `enqueue` with the window. If that fails, adds the function's name to the error.
 template <class Function>
 occlResult_t WithWindow(const char* function, occlWindow_t window, const Function& enqueue) {
   Status status = window == nullptr ? Error(occlInvalidArgument, "the window is null")

@@ -2,21 +2,22 @@
 //
 // window.h - symmetric memory: memory of the same size on each rank, which all ranks can address.
 //
-// Like occl.h, a vendor implements this interface with its own collective library. The caller
-// allocates the memory of each rank, shares it (orIpcExport, orIpcImport) and passes the addresses.
-// A window provides the parts that need kernels: signals, barriers, and collectives that read and
+// As with occl.h, a vendor implements this interface with its own collective library. The caller
+// allocates each rank's memory, shares it (orIpcExport, orIpcImport) and passes the addresses. A
+// window provides the parts that need kernels: signals, barriers, and collectives that read and
 // write the peers' memory directly.
 //
 // Ownership. The caller owns all memory and must keep it until occlWindowDestroy succeeds. A window
 // belongs to one rank.
 //
-// Signals. A signal pad is an array of uint32 that is zero while unused. A signal of rank `source`
-// sets word [channel * ranks + source] of the receiving rank to 1; the wait for the signal resets
-// it to 0. A second signal waits until the first one was consumed. Channels are independent of each
-// other. The collectives below use channel 0.
+// Signals. A signal pad is an array of uint32 that is zero while unused. A signal from rank
+// `source` sets word [channel * ranks + source] of the receiving rank to 1; the wait for the signal
+// resets the word to 0. A second signal waits until the first one has been consumed. Channels are
+// independent of each other. The collectives below use channel 0.
 //
-// Threads and streams. Every function may be called from every thread. Operations are enqueued on
-// `stream` and return at once. They can be captured in a graph, which all ranks must replay alike.
+// Threads and streams. Any thread may call any function. Operations are enqueued on `stream`, and
+// the call returns at once. They can be captured in a graph, which all ranks must then replay in
+// the same order.
 //
 // Errors. A function returns the errors that it can detect itself. A peer that is late, has exited,
 // or called a different operation causes a kernel error, which the stream's next synchronization
@@ -36,19 +37,19 @@ extern "C" {
 
 typedef struct occlWindow* occlWindow_t;
 
-// The number of bytes of each rank's memory that a window needs for itself. They must initially be
-// zero.
+// The number of bytes of each rank's memory that a window needs for itself. These bytes must
+// initially be zero.
 #define OCCL_WINDOW_STATE_BYTES 1024
 
-// Identifies this process, so that others can check whether it still runs. It may be sent by any
-// means.
+// Identifies this process, so that other processes can check whether it is still running. It may be
+// sent by any means.
 typedef struct occlProcess {
   unsigned char internal[64];
 } occlProcess;
 OPENREG_API occlResult_t occlGetProcess(occlProcess* process);
 
-// The memory of one rank, as addresses of this process. `signal_pad` and `state` must be aligned to
-// 64 bytes, and zero when the first rank uses its window.
+// One rank's memory, as addresses in this process. `signal_pad` and `state` must be aligned to 64
+// bytes, and zero when the first rank uses its window.
 typedef struct occlWindowMember {
   occlProcess process;
   void* buffer;
@@ -59,7 +60,7 @@ typedef struct occlWindowMember {
 typedef struct occlWindowConfig {
   size_t buffer_bytes;
   size_t signal_pad_bytes;
-  int64_t timeout_ms;  // default of operations; 0: 30 minutes
+  int64_t timeout_ms;  // default for operations; 0 means 30 minutes
 } occlWindowConfig_t;
 
 // Creates the window of rank `rank`. `members` has `ranks` entries and is copied. The call does not
@@ -69,12 +70,12 @@ OPENREG_API occlResult_t occlWindowCreate(occlWindow_t* window, int ranks, int r
                                           const occlWindowMember* members,
                                           const occlWindowConfig_t* config);
 
-// Destroys the window. Returns occlInProgress, and changes nothing, while an operation runs.
-// Otherwise the memory is no longer used: an operation that has not started, for instance in a
-// later graph replay, fails.
+// Destroys the window. While an operation is running, changes nothing and returns occlInProgress.
+// After success the memory is no longer used, and an operation that has not started, for example in
+// a later graph replay, fails.
 OPENREG_API occlResult_t occlWindowDestroy(occlWindow_t window);
 
-// Ends the waits of all windows of this process and makes later waits fail. Call it before
+// Ends the waits of all windows in this process and makes later waits fail. Call it before
 // orShutdown, which waits for running kernels.
 OPENREG_API void occlWindowEndWaits(void);
 
@@ -82,13 +83,13 @@ OPENREG_API occlResult_t occlWindowPutSignal(occlWindow_t window, int peer, int 
                                              int64_t timeout_ms, orStream_t stream);
 OPENREG_API occlResult_t occlWindowWaitSignal(occlWindow_t window, int peer, int channel,
                                               int64_t timeout_ms, orStream_t stream);
-// Enqueues a barrier: all ranks signal each other and wait for each other's signal.
+// Enqueues a barrier: all ranks signal each other and wait for each other's signals.
 OPENREG_API occlResult_t occlWindowBarrier(occlWindow_t window, int channel, int64_t timeout_ms,
                                            orStream_t stream);
 
-// Collectives of `count` elements in each rank's buffer, `offset` bytes from its start (the same
-// offset on all ranks). Buffers may be overwritten when the operation is done. Results have the
-// same bits on all ranks; float16 and bfloat16 are added in float32.
+// Collectives on `count` elements in each rank's buffer, `offset` bytes from its start. The offset
+// is the same on all ranks. Buffers may be overwritten when the operation is done. All ranks get
+// the same bits; float16 and bfloat16 are added in float32.
 
 // Enqueues an all-reduce in which each rank reduces everything. `input` (may be null) is copied
 // into the buffer first.
@@ -98,8 +99,8 @@ OPENREG_API occlResult_t occlWindowAllReduceOneShot(occlWindow_t window, size_t 
                                                     orStream_t stream);
 
 // Enqueues an all-reduce in which each rank reduces one part and writes it into the buffers of all
-// ranks. If `output` is not null, it receives the result instead, and the buffer of each rank holds
-// only a part of it.
+// ranks. If `output` is not null, it receives the result instead, and each rank's buffer holds only
+// a part of the result.
 OPENREG_API occlResult_t occlWindowAllReduceTwoShot(occlWindow_t window, size_t offset,
                                                     size_t count, occlDataType_t type,
                                                     occlRedOp_t op, void* output,
@@ -111,11 +112,11 @@ OPENREG_API occlResult_t occlWindowReduceScatter(occlWindow_t window, size_t off
                                                  size_t count, occlDataType_t type, occlRedOp_t op,
                                                  void* output, orStream_t stream);
 
-// An exchange of rows whose counts only the device knows. `splits` is a window with `ranks` int64
-// values at `splits_offset`: the number of rows, in order, of the buffer that go to each rank.
-// `output` receives the rows of all ranks, in the order of ranks, and has space for `output_rows`.
-// `output_splits` receives the number of rows from each rank, followed by their start positions, as
-// int64.
+// An exchange of rows, where only the device knows how many rows go to each rank. `splits` is a
+// window with `ranks` int64 values at `splits_offset`; they give the number of rows in the buffer,
+// in order, that go to each rank. `output` receives the rows from all ranks, ordered by rank, and
+// has space for `output_rows`. `output_splits` receives, as int64, the number of rows from each
+// rank, followed by the start positions of these rows.
 typedef struct occlRows {
   size_t bytes;        // size of one row
   size_t input_rows;   // number of rows in the buffer

@@ -38,7 +38,7 @@ std::pair<size_t, size_t> Part(const Window& window, const Request& request, int
   return {begin * size, std::min(begin + each, request.count) * size};
 }
 
-// Finds the rows of rank `peer` that go to this rank. Fails if its splits exceed its input.
+// Finds the rows of rank `peer` that go to this rank. Fails if the peer's splits exceed its input.
 Status FindRows(const Window& window, const RowExchange& exchange, int peer, const int64_t* splits,
                 size_t* begin, size_t* count) {
   size_t before = 0;
@@ -105,7 +105,7 @@ Status RunTwoShot(Window& window, const Collective& collective, void* output) {
   unsigned char* const mine = window.buffer(me) + request.offset + begin;
   ReduceAll(window, request, request.offset + begin, (end - begin) / TypeSize(request.type), mine);
   if (output == nullptr) {
-    // Write the part to all ranks at once: no other rank reads or writes it.
+    // Write the part to all ranks at once, because no other rank reads or writes it.
     for (int next = 1; next < ranks; ++next) {
       Move(window.buffer((me + next) % ranks) + request.offset + begin, mine, end - begin);
     }
@@ -159,7 +159,7 @@ Status CheckRows(const Window& window, const Window& splits, size_t offset, size
                  std::to_string(rows.input_rows) + " rows of " + std::to_string(rows.bytes) +
                      " bytes at byte " + std::to_string(offset) + " or the splits at byte " +
                      std::to_string(splits_offset) +
-                     " (which must be a multiple of 8) do not fit into the symmetric memory");
+                     " (which must be a multiple of 8) do not fit in the symmetric memory");
   }
   return {};
 }

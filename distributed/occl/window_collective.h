@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // window_collective.h - collectives over a window: the checks for the call and the code for the
-// kernel. Stateless. Threads: any for the checks; the rest runs in a kernel.
+// kernel. The functions keep no state. Any thread may call the checks; the rest runs in a kernel.
 #ifndef DISTRIBUTED_OCCL_WINDOW_COLLECTIVE_H_
 #define DISTRIBUTED_OCCL_WINDOW_COLLECTIVE_H_
 

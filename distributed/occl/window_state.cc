@@ -16,17 +16,16 @@ constexpr auto kDefaultTimeout = std::chrono::minutes(30);
 // the program's own kernels write to signal pads.
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
-// True once this process is exiting: the waits of kernels must then fail.
+// True once this process is exiting. Waits in kernels must then fail.
 std::atomic<bool> ending{false};
 
 }  // namespace
 
-// The window's data in the memory of each rank. `changes` announces changes of that rank's signal
-// pad.
+// The window's data in each rank's memory. `changes` announces changes to that rank's signal pad.
 struct State {
   EventCount changes;
   Request request;
-  Failure failure;  // each rank that fails writes it to all ranks
+  Failure failure;  // a rank that fails writes it to all ranks
 };
 static_assert(sizeof(State) <= OCCL_WINDOW_STATE_BYTES);
 static_assert(sizeof(orIpcFileHandle) <= sizeof(occlProcess));

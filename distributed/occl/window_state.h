@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // window_state.h - the implementation of a window: the memory of all ranks as kernels see it, and
-// how operations wait for each other. Signals are words of that memory; a waiter sleeps on a futex
-// in the memory that contains the words.
+// how operations wait for each other. Signals are words in that memory. A waiter sleeps on a futex
+// in the same memory as the words.
 //
-// Owned by its handle and by enqueued operations. Threads: those of the kernels; any thread may
-// call the functions that only read.
+// A window is owned by its handle and by enqueued operations. The kernels' threads use it; any
+// thread may call the functions that only read.
 #ifndef DISTRIBUTED_OCCL_WINDOW_STATE_H_
 #define DISTRIBUTED_OCCL_WINDOW_STATE_H_
 
@@ -47,7 +47,7 @@ struct Limit {
 // Makes all current and later waits fail. Called when this process exits.
 void EndWaits();
 
-// The state of the window that each rank shares with the others.
+// The part of a window that each rank shares with the others.
 struct State;
 
 class Window {
@@ -73,8 +73,8 @@ class Window {
     return running_.compare_exchange_strong(none, kClosed) || none == kClosed;
   }
 
-  // Runs an operation; called by a kernel. Fails if the window is closed or an earlier operation
-  // failed. If the operation fails, all later operations of the window fail.
+  // Runs an operation. Called by a kernel. Fails if the window is closed or an earlier operation
+  // failed. If the operation fails, all later operations on the window fail.
   Status Run(const std::function<Status(Window&)>& operation);
 
   // -------------------------------------------------------------- called within an operation only
@@ -83,11 +83,11 @@ class Window {
   Limit Start(int64_t timeout_ms) const;
   // Sends a signal to `peer`. First waits until `peer` has consumed the last one on the channel.
   Status Put(int peer, int channel, const Limit& limit);
-  // Waits for a signal of `peer` on the channel and consumes it.
+  // Waits for a signal from `peer` on the channel and consumes it.
   Status Take(int peer, int channel, const Limit& limit);
   // Exchanges signals with all ranks.
   Status Barrier(int channel, const Limit& limit);
-  // Waits like Barrier() on channel 0, then fails if the requests of the ranks differ.
+  // Waits like Barrier() on channel 0, then fails if the ranks' requests differ.
   Status CheckedBarrier(const Request& request, const Limit& limit);
 
  private:

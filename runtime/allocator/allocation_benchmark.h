@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation_benchmark.h - code of benchmarks that measure the combined cost of an allocation and
-// its free. The memory is not touched.
+// allocation_benchmark.h - shared by the benchmarks that measure the combined cost of an allocation
+// and its free. The memory is not touched.
 //
 // A Memory is a type that defines a type Piece and the functions `Piece allocate(size_t bytes)` and
 // `void free(Piece)`.
@@ -26,7 +26,7 @@ inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
   }
 }
 
-// A Memory for comparison: the system's allocator, with the same alignment.
+// A Memory for comparison: the system allocator, with the same alignment.
 struct System {
   using Piece = void*;
   static Piece allocate(size_t bytes) {

@@ -3,14 +3,14 @@
 // Block - the allocator's record of one piece of device memory, with the Segment and Slab that link
 // blocks.
 //
-// A segment is the memory returned by one call of Source::allocate. It is divided into ranges, each
-// with a block, linked in address order. A range is free, handed out, or the carrier of a slab: a
-// run of equal small blocks. All records are in host memory; nothing is ever written to the device
-// memory itself.
+// A segment is the memory returned by one call to Source::allocate. It is divided into ranges, each
+// with a block, linked in address order. A range is free, handed out, or the carrier of a slab,
+// which is a run of small blocks of equal size. All records are in host memory; nothing is ever
+// written to the device memory itself.
 //
-// Blocks belong to the pool of one stream and keep their address until the allocator is destroyed:
-// an unused block waits in the pool's BlockStore for its next use. Any thread may therefore read
-// any block at any time (describe() does so in a signal handler). Fields that are read without the
+// Blocks belong to one stream's pool and keep their address until the allocator is destroyed: an
+// unused block waits in the pool's BlockStore for its next use. Any thread may therefore read any
+// block at any time (describe() does so in a signal handler). Fields that are read without the
 // pool's lock are written with publish().
 #ifndef RUNTIME_ALLOCATOR_BLOCK_H_
 #define RUNTIME_ALLOCATOR_BLOCK_H_
@@ -42,13 +42,13 @@ struct Segment {
   void* base = nullptr;
   size_t size = 0;
   PoolType type = kSmallPool;
-  int64_t uses = 0;    // number of ranges that are handed out, pending, or slabs with such a block
+  int64_t uses = 0;    // number of ranges that are handed out, pending, or slabs with such blocks
   int64_t pieces = 0;  // number of ranges; a slab counts as its blocks
   Block* first = nullptr;
   uint64_t idle = 0;  // how often a pool grew since the segment's last use
 };
 
-// A run of blocks of one size class. It is linked in the list of its class while it has a free
+// A run of blocks in one size class. It is linked in the list of its class while it has a free
 // block.
 struct Slab {
   Block* carrier = nullptr;  // the range that it divides
@@ -61,10 +61,10 @@ struct Slab {
   Slab* next = nullptr;
 };
 
-// The record of a piece of memory. It has 128 bytes; the fields that allocate and free touch come
+// The record of a piece of memory. It takes 128 bytes; the fields that allocate and free touch come
 // first.
 struct alignas(64) Block {
-  // Members for the owner of the block; constant from allocate() to free().
+  // Members for the block's owner; constant from allocate() to free().
   void* pointer = nullptr;
   size_t size = 0;       // bytes that the owner may use: `requested`, rounded up
   size_t requested = 0;  // bytes that the owner requested
@@ -82,7 +82,7 @@ struct alignas(64) Block {
   Block* previous = nullptr;   // neighbors of a range in its segment
   Block* next = nullptr;
   // Other streams that use the block, from record_stream(). While the block is kPending, only their
-  // number matters: the number of marks that have not passed.
+  // number matters: it is the number of marks that have not passed.
   std::vector<orStream_t> users;
 };
 static_assert(sizeof(Block) == 128);
@@ -119,11 +119,11 @@ class BlockStore {
   void recycle(Block* block);
 
   // Returns the block that contains the byte at `pointer` and is not the carrier of a slab, or
-  // null. Takes no lock and reads only blocks, so it may be called in a signal handler. The answer
-  // may be wrong for memory that other threads allocate or free at the same time.
+  // null. Takes no lock and reads only blocks, so a signal handler may call it. The answer may be
+  // wrong for memory that other threads are allocating or freeing at the same time.
   const Block* find(const void* pointer) const;
 
-  // Returns the blocks into which slabs are cut, in address order. Requires the pool's lock.
+  // Returns the blocks into which slabs are divided, in address order. Requires the pool's lock.
   std::vector<const Block*> slab_blocks() const;
 
  private:

@@ -12,7 +12,7 @@
 namespace openreg::allocator {
 namespace {
 
-// The largest request: more than any device has, but so small that sums of sizes cannot overflow.
+// The largest request. It exceeds any device's memory, but sums of sizes still cannot overflow.
 constexpr size_t kLargestRequest = size_t{1} << 46;
 
 // True in a forked child, where locks may be held by threads that exist only in the parent.
@@ -67,13 +67,13 @@ Pool& CachingAllocator::add_pool(orStream_t stream) {
   return pool;
 }
 
-// Adds a pool for the stream. Requires growth_.
+// Adds a pool for the stream. The caller must hold growth_.
 Pool& CachingAllocator::make_pool(orStream_t stream) {
   return pools_.add(stream, device_,
                     [this](Pool& pool) { pool.set_split_limit(settings()->split); });
 }
 
-// Returns the Pool of a private pool that is being visited, and adds it if necessary.
+// Returns the Pool of a private pool that is being visited. Adds it if necessary.
 Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
   if (Pool* pool = private_.find(id, stream); pool != nullptr) {
     return *pool;
@@ -116,8 +116,8 @@ Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
   return block;
 }
 
-// Returns the size that a request has in this pool. Where each block is a segment there are no
-// slabs, and no segments of small ranges.
+// Returns the size that a request has in this pool. If each block is a segment of its own, there
+// are no slabs, and no segments of small ranges.
 CachingAllocator::Size CachingAllocator::size_in(const Pool& pool, Size size) {
   return {.requested = size.requested,
           .bytes = pool.whole ? std::max(size.bytes, kLargestSmall + 1) : size.bytes};
@@ -143,13 +143,13 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   return block;
 }
 
-// Throws inside a kernel or host callback. Called before growth_ is taken, whose holder may be
-// waiting for the very kernel that makes this call.
+// Throws inside a kernel or host callback. Called before growth_ is taken, because its holder may
+// be waiting for the very kernel that makes this call.
 void CachingAllocator::check_may_wait(const char* what) const {
   if (!timeline_->may_wait()) {
     throw Error(orErrorNotPermitted, std::string("openreg: ") + what +
-                                         " inside a kernel or host callback, where waiting is not "
-                                         "allowed: do it on the host, before or after the launch");
+                                         " inside a kernel or host callback, which must not wait: "
+                                         "do this on the host, before or after the launch");
   }
 }
 
@@ -167,8 +167,8 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   if (size.bytes > kLargestRequest) {
     throw_out_of_memory(pool, size.requested, reason);
   }
-  // Try the cache again: another thread may have grown this pool or returned memory during the
-  // wait.
+  // Try the cache again: another thread may have grown this pool or returned memory while this one
+  // was waiting.
   const auto attempt = [&] {
     Block* block = allocate_cached(pool, size);
     return block != nullptr ? block : grow(pool, size, &reason);

@@ -24,13 +24,13 @@
 // point they had reached at free(). Each stream must be identified by one handle; a null handle
 // would count as a separate stream.
 //
-// Threads. Every function may be called from every thread. allocate() and free() take one spin
-// lock, that of the stream's pool; they make no system call and no heap allocation. Growing a pool
-// and returning memory take one mutex, may wait for streams, and must not happen inside a kernel or
-// host callback. A block that other streams use may be freed there: the next call of a thread that
+// Threads. Any thread may call any function. allocate() and free() each take one spin lock, which
+// belongs to the stream's pool; they make no system call and no heap allocation. Growing a pool and
+// returning memory take one mutex, may wait for streams, and must not happen inside a kernel or
+// host callback. A block that other streams use may be freed there: the next call by a thread that
 // may wait marks those streams. Waiting leaves a kernel's error with its stream.
 //
-// Fork. In a child process allocate() throws Error(orErrorForked); free() and all other functions
+// Fork. In a child process, allocate() throws Error(orErrorForked); free() and all other functions
 // do nothing.
 #ifndef RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
 #define RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
@@ -69,31 +69,32 @@ class OPENREG_API CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Allocates a block of `bytes` bytes (at least 1), aligned to kAlignment, with undefined content;
-  // never null. Throws OutOfMemoryError if the device has no room even after all cached memory was
-  // returned.
+  // Allocates a block of `bytes` bytes (at least 1), aligned to kAlignment, with undefined content.
+  // Never returns null. Throws OutOfMemoryError if the device has no room even after all cached
+  // memory was returned.
   Block* allocate(size_t bytes, orStream_t stream);
 
-  // Frees the block. Throws Error if the block is not in use. In a rare case it throws Error
-  // although the block was freed: a stream of record_stream() was destroyed, and the wait for the
-  // device that replaces its mark returned a kernel's error.
+  // Frees the block. Throws Error if the block is not in use. In one rare case it throws Error
+  // although the block was freed: a stream passed to record_stream() was destroyed, and the wait
+  // for the device that replaces its mark returned a kernel's error.
   void free(Block* block);
 
   // Declares that work on `stream` uses the block (see Order). Not needed for the block's own
   // stream.
   void record_stream(Block* block, orStream_t stream);
 
-  // Returns the block's own stream and those of record_stream().
+  // Returns the block's own stream and those passed to record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;
 
-  // Private pools, see private_pool.h. From begin_allocate_to_pool() to end_allocate_to_pool(),
-  // allocations that `filter` accepts come from pool `id`; the filter is called with the stream, on
+  // Private pools (see private_pool.h). From begin_allocate_to_pool() to end_allocate_to_pool(),
+  // allocations that `filter` accepts come from pool `id`. The filter is called with the stream, on
   // the allocating thread. Other memory of the pool is not affected. use_pool() and
   // begin_allocate_to_pool() create the pool if necessary and add one use; release_pool() removes
   // one. The first use determines the traits. While a pool has a use, it keeps its segments,
   // including free ones, because a captured graph keeps using their addresses. Afterwards, segments
-  // without a block in use return to the device automatically once their stream has no work: at
-  // release_pool(), or when any pool allocates a segment. All throw Error for an invalid id.
+  // without a block in use return to the device automatically once their stream has no work, at
+  // release_pool() or when any pool allocates a segment. All of these functions throw Error for an
+  // invalid id.
   void use_pool(PoolId id, PoolTraits traits = {});
   void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
   void end_allocate_to_pool(PoolId id);
@@ -101,22 +102,22 @@ class OPENREG_API CachingAllocator {
   bool pool_exists(PoolId id) const;   // whether it has a use or a segment
   int64_t pool_uses(PoolId id) const;  // 0 for a pool that does not exist
 
-  // Returns all segments without a block in use to the device, after waiting for the work of their
-  // streams, and the device's free pages to the operating system. This applies to the common memory
-  // and to private pools without a use, or only to the private pool `id`, which is skipped if it is
-  // in use. Memory that a captured stream may use is kept; Error is then thrown after the rest was
-  // returned.
+  // Waits for the work of the streams that own segments without a block in use, and returns these
+  // segments to the device. Also returns the device's free pages to the operating system. This
+  // applies to the common memory and to private pools without a use, or only to the private pool
+  // `id`, which is skipped if it is in use. Memory that a captured stream may use is kept; in that
+  // case, Error is thrown after the rest was returned.
   void empty_cache(PoolId id = kCommonPool);
 
-  // Changes the settings from the next allocation on; existing blocks do not change.
+  // Changes the settings from the next allocation on. Existing blocks do not change.
   void set_settings(const Settings& settings);
   std::shared_ptr<const Settings> settings() const;
 
   // Returns a consistent snapshot of all segments with their blocks.
   std::vector<SegmentDescription> segments();
 
-  // Sets the observer that is called with each event from now on; null: none. Calls to a replaced
-  // observer may still be in progress.
+  // Sets the observer that is called with each event from now on, or removes it if null. Calls to a
+  // replaced observer may still be in progress.
   void set_observer(Observer* observer);
 
   Stats stats();
@@ -128,16 +129,16 @@ class OPENREG_API CachingAllocator {
   // slightly out of date.
   struct Description {
     const void* base;
-    size_t size;  // the requested size if in use
-    bool in_use;  // false: the block is in the cache
+    size_t size;  // the requested size if the block is in use
+    bool in_use;  // false if the block is in the cache
   };
   bool describe(const void* pointer, Description* description) const;
 
   int device() const { return device_; }
 
  private:
-  // Conditions that allocations must check besides the cache. They share one word, so that
-  // allocations pay for one load while none is set.
+  // Conditions other than the cache that an allocation must check. They share one word, so an
+  // allocation pays for only one load while none is set.
   enum Mode : uint32_t {
     kRedirect = 1,  // some allocations go to private pools
     kObserve = 2,   // there is an observer, which is also called for frees
@@ -183,12 +184,12 @@ class OPENREG_API CachingAllocator {
   PrivatePools private_;
   std::mutex redirecting_;  // serializes begin and end of redirections, which set kRedirect
 
-  // Serializes growing, returning memory and adding pools. Taken before any pool's lock.
+  // Serializes growing pools, returning memory and adding pools. Taken before any pool's lock.
   std::mutex growth_;
   PoolList pools_;  // add() guarded by growth_
   PoolMap common_;  // the pools of common memory, by stream; insert() guarded by growth_
   StatsCollector stats_collector_{&pools_};
-  Reclaim reclaim_;  // functions about segments are guarded by growth_
+  Reclaim reclaim_;  // growth_ guards its functions that concern segments
 
   mutable std::mutex settings_lock_;
   std::shared_ptr<const Settings> settings_ = std::make_shared<const Settings>();

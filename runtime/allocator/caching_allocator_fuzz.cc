@@ -57,7 +57,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     size_t requested;
     PoolType type;
     PoolId pool;
-    std::vector<orStream_t> users;  // other streams than the block's own
+    std::vector<orStream_t> users;  // streams other than the block's own
   };
   // Memory that was freed while streams still had work on it.
   struct Past {
@@ -407,7 +407,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     }
   }
 
-  // Checks for leaks: when everything is freed and done, all memory returns to the source.
+  // Checks for leaks: when everything has been freed and is done, all memory returns to the source.
   void finish() {
     while (!live_.empty()) {
       free_one();

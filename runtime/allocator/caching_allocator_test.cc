@@ -22,7 +22,7 @@
 
 namespace {
 
-// The number of heap allocations of this thread, for the test that counts them.
+// The number of this thread's heap allocations, for the test that counts them.
 thread_local int64_t heap_allocations = 0;
 
 }  // namespace

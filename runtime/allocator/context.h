@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Context - the place in the program where something happened, as a value of the layer above (a
-// call stack). The allocator only stores it and returns it. It may be destroyed on any thread, with
-// locks held.
+// Context - where in the program something happened, as a value that the layer above defines (a
+// call stack). The allocator only stores and returns it. It may be destroyed on any thread, while
+// locks are held.
 #ifndef RUNTIME_ALLOCATOR_CONTEXT_H_
 #define RUNTIME_ALLOCATOR_CONTEXT_H_
 
@@ -15,7 +15,7 @@ namespace openreg::allocator {
 
 using Context = std::shared_ptr<void>;
 
-// A scope in which calls of an allocator by this thread happen at `context`.
+// A scope in which this thread's calls to an allocator happen at `context`.
 class OPENREG_API ContextScope {
  public:
   explicit ContextScope(Context context);
@@ -23,7 +23,7 @@ class OPENREG_API ContextScope {
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
 
-  // Returns the context of this thread's innermost scope, or null outside of all scopes.
+  // Returns the context of this thread's innermost scope, or null outside all scopes.
   static Context current();
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceSource - the memory of one device, through orMalloc and orFree.
+// DeviceSource - one device's memory, through orMalloc and orFree.
 //
-// Does not change the calling thread's current device. One caller at a time per source.
+// Does not change the calling thread's current device. Only one caller at a time may use a source.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
 #define RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
 

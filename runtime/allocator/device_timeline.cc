@@ -14,8 +14,8 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
-// A scope in which no capture forbids this thread to wait for a device, because captured work does
-// not run.
+// A scope in which no capture forbids this thread to wait for a device. Such a wait is safe because
+// captured work does not run.
 class RelaxedCaptureScope {
  public:
   RelaxedCaptureScope() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
@@ -28,8 +28,8 @@ class RelaxedCaptureScope {
   orStreamCaptureMode mode_ = orStreamCaptureModeRelaxed;
 };
 
-// Waits for all devices, because a destroyed stream still runs its queued commands but cannot be
-// queried any more.
+// Waits for all devices, because a destroyed stream still runs its queued commands but can no
+// longer be queried.
 void wait_for_every_device() {
   const RelaxedCaptureScope relaxed;
   int count = 0;
@@ -107,7 +107,7 @@ Mark DeviceTimeline::mark(orStream_t stream) {
     return mark;
   }
   (void)orGetLastError();          // the error is handled here
-  if (error != orErrorShutdown) {  // after a shutdown nothing runs any more
+  if (error != orErrorShutdown) {  // after a shutdown, nothing runs any longer
     wait_for_every_device();
   }
   return kNoMark;
@@ -137,8 +137,8 @@ bool DeviceTimeline::passed(Mark mark) {
   if (is_deferred(mark)) [[unlikely]] {
     return false;
   }
-  // Any result but orErrorNotReady means that there is nothing to wait for: the work is done, or a
-  // reset or the exit dropped it.
+  // Any result except orErrorNotReady means that there is nothing to wait for: the work is done, or
+  // a reset or the process's exit dropped it.
   const orError_t state = orEventQuery(event_of(mark));
   if (state != orSuccess && state != orErrorNotReady) {
     (void)orGetLastError();
@@ -153,7 +153,7 @@ void DeviceTimeline::wait(Mark mark) {
   for (std::chrono::microseconds pause{10}; !passed(mark); pause = std::min(pause * 2, kLongest)) {
     if (is_deferred(mark)) {
       throw Error(orErrorCaptureUnsupported,
-                  "openreg: memory that a captured stream uses cannot be waited for until the "
+                  "openreg: cannot wait for memory that a captured stream uses until the "
                   "capture has ended: empty the cache or free memory before the capture");
     }
     std::this_thread::sleep_for(pause);

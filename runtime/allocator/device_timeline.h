@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceTimeline - the timeline of the real device: its marks are driver events, which are reused.
-// One object serves the streams of all devices: a stream may belong to another device than the
-// memory it uses.
+// DeviceTimeline - the timeline of the real device. Its marks are driver events, which are reused.
+// One object serves the streams of all devices, because a stream may belong to a different device
+// than the memory it uses.
 //
 // A captured stream runs nothing, and a record on it would become part of the graph. A mark on such
-// a stream is deferred: it is set when the capture has ended, and has not passed until then.
+// a stream is deferred: it is set after the capture has ended, and has not passed until then.
 //
 // Does not change the calling thread's current device.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
@@ -41,7 +41,7 @@ class OPENREG_API DeviceTimeline : public Timeline {
  private:
   orError_t take_event(int device, orEvent_t* event);
   orError_t try_mark(orStream_t stream, Mark* mark);
-  // Sets a deferred mark if that has become possible. Returns whether it is still deferred.
+  // Sets a deferred mark if this has become possible. Returns whether the mark is still deferred.
   bool is_deferred(Mark mark);
 
   SpinLock lock_;

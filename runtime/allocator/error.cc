@@ -22,7 +22,7 @@ std::string format_bytes(size_t bytes) {
   return text.data();
 }
 
-// Returns what the user can do, judging from the figures.
+// Returns what the user can do, depending on the figures.
 std::string advice(const OutOfMemoryError::Figures& figures) {
   std::string text;
   if (figures.cached >= figures.asked && figures.private_free >= figures.cached / 2) {
@@ -39,15 +39,15 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
         " The cache has enough, but in segments of other streams, which only those streams can "
         "use: allocate on fewer streams.";
   }
-  text += " Use smaller batches, or drop tensors that are not needed any more";
+  text += " Use smaller batches, or drop tensors that are no longer needed";
   text += figures.limit.has_value() ? ", or raise the limit."
                                     : ", or give the device more memory (OPENREG_DEVICE_MEMORY).";
   return text;
 }
 
-// Returns the text of the error. It starts with the phrase by which programs recognize the error,
-// for example accelerate's find_executable_batch_size: " out of memory.". The figures are in the
-// same order as CUDA's.
+// Returns the error's text. It starts with the phrase by which programs recognize the error; for
+// example, accelerate's find_executable_batch_size looks for " out of memory.". The figures are in
+// the same order as CUDA's.
 std::string describe(const OutOfMemoryError::Figures& figures) {
   std::string text = "openreg: device " + std::to_string(figures.device) +
                      " is out of memory. Tried to allocate " + format_bytes(figures.asked) + ". ";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The exceptions of the allocator. The text of each one is complete: what was requested, what was
-// found, what to do. The layer above converts it to its own exception type and adds nothing.
+// The allocator's exceptions. Each one's text is complete: it says what was requested, what was
+// found and what to do. The layer above converts it to its own exception type and adds nothing.
 #ifndef RUNTIME_ALLOCATOR_ERROR_H_
 #define RUNTIME_ALLOCATOR_ERROR_H_
 
@@ -17,8 +17,8 @@ namespace openreg::allocator {
 class OPENREG_API Error : public std::runtime_error {
  public:
   Error(orError_t code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  // Returns the code of an error of the driver or of the allocator itself. The thread's last error
-  // and its detail are the driver's.
+  // Returns the code of an error from the driver or from the allocator itself. The driver sets the
+  // thread's last error and its detail.
   orError_t code() const { return code_; }
 
  private:
@@ -32,13 +32,13 @@ class OPENREG_API OutOfMemoryError : public Error {
     int device = 0;
     size_t asked = 0;
     size_t allocated = 0;     // size of the blocks that the program holds
-    size_t reserved = 0;      // size of the segments of this allocator
+    size_t reserved = 0;      // size of this allocator's segments
     size_t cached = 0;        // the free part of `reserved`
     size_t private_free = 0;  // the part of `cached` in private pools that are in use
-    size_t largest_free = 0;  // size of the largest free range of any stream in the segments
+    size_t largest_free = 0;  // size of any stream's largest free range in the segments
     size_t device_free = 0;   // what the device can still provide
     size_t device_total = 0;
-    // The limit of the allocator, if the limit caused the failure.
+    // The allocator's limit, if the limit caused the failure.
     std::optional<size_t> limit = std::nullopt;
     std::string reason;  // the driver's error text; may be empty
   };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// FakeSource and FakeTimeline - memory and streams for tests and benchmarks of the allocator.
+// FakeSource and FakeTimeline - memory and streams for the allocator's tests and benchmarks.
 //
-// FakeSource provides host memory with a limited capacity. It is mapped, so that untouched pages
-// cost nothing. In FakeTimeline a stream is two numbers: the pieces of work queued and the pieces
-// done. A test changes both explicitly; waiting for a mark does the work.
+// FakeSource provides host memory with a limited capacity. The memory is mapped, so untouched pages
+// cost nothing. In FakeTimeline, a stream is two numbers: how many pieces of work were queued and
+// how many are done. A test changes both explicitly; waiting for a mark does the work.
 #ifndef RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 #define RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 
@@ -24,8 +24,8 @@
 
 namespace openreg::allocator {
 
-// A source that, like DeviceSource, leaves locking to the allocator, so that its map would expose a
-// race.
+// A source that, like DeviceSource, leaves locking to the allocator. Its unprotected map would
+// therefore expose a race.
 class FakeSource : public Source {
  public:
   explicit FakeSource(size_t capacity = size_t{1} << 40) : capacity_(capacity) {}
@@ -57,7 +57,7 @@ class FakeSource : public Source {
   void free(void* segment, size_t size) override {
     const auto found = segments_.find(segment);
     if (found == segments_.end() || found->second != size) {
-      throw std::logic_error("a segment was given back that was not taken");
+      throw std::logic_error("a segment was returned that was not allocated");
     }
     segments_.erase(found);
     serials_.erase(segment);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// gate.h - blocks a stream with a kernel until the end of a scope, whose destructor opens the gate.
+// gate.h - blocks a stream with a kernel until the end of a scope. The destructor opens the gate.
 // The kernel may outlive the gate, so they share their state.
 #ifndef RUNTIME_ALLOCATOR_GATE_H_
 #define RUNTIME_ALLOCATOR_GATE_H_

@@ -102,8 +102,8 @@ bool Heap::worth_splitting(size_t size, size_t rest) const {
   if (type_ == kLargePool && size + rest >= split_limit_.largest) {
     return false;
   }
-  // Split a large range if a large request can use the rest, or if much memory would be wasted
-  // otherwise.
+  // Split a large range if a large request can use the rest, or if otherwise much memory would be
+  // wasted.
   return type_ == kSmallPool ? rest >= kRangeGranule : rest >= kLargestSmall || rest > size / 8;
 }
 

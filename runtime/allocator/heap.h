@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Heap - the segments of one pool and one pool type, divided into ranges. Allocation takes the best
-// fitting free range and splits it if the rest is large enough to be useful; a freed range is
+// Heap - the segments of one pool and one pool type, divided into ranges. Allocation takes the free
+// range that fits best and splits it if the rest is large enough to be useful. A freed range is
 // merged with its free neighbors.
 //
 // Free ranges are kept in bins, sixteen for each doubling of the size, with a bitmap of the
-// non-empty bins. Allocating and freeing take a few steps, however many ranges there are.
+// non-empty bins. Allocating and freeing take only a few steps, however many ranges there are.
 //
-// A heap is part of a pool and guarded by its lock.
+// A heap is part of a pool, whose lock guards it.
 #ifndef RUNTIME_ALLOCATOR_HEAP_H_
 #define RUNTIME_ALLOCATOR_HEAP_H_
 
@@ -24,7 +24,7 @@
 
 namespace openreg::allocator {
 
-// The free ranges of a heap by size.
+// A heap's free ranges, by size.
 class Bins {
  public:
   void insert(Block* range);
@@ -37,12 +37,12 @@ class Bins {
  private:
   static constexpr int kBinsPerDoubling = 16;
   static constexpr int kBins = 37 * kBinsPerDoubling;  // up to 2^48 bytes
-  // The number of ranges of one bin that are examined before a larger range is taken.
+  // The number of ranges in one bin that are examined before a larger range is taken.
   static constexpr int kMaxSearched = 32;
 
   static int bin_of(size_t size);
   int next_used(int bin) const;  // first non-empty bin from `bin` on, or -1
-  // Returns the smallest range that fits among the first `max_searched` ranges of a bin.
+  // Returns the smallest range that fits among the first `max_searched` ranges in a bin.
   Block* search(int bin, size_t size, int max_searched, const SplitLimit& limit) const;
 
   std::array<Block*, kBins> heads_{};
@@ -60,8 +60,8 @@ class Heap {
   // Frees the range, after its last release(). Its block may be merged into another one.
   void free(Block* range);
 
-  // Count a use of a segment, which is in use from the first hold() to the last release() of its
-  // ranges.
+  // Count a use of a segment. The segment is in use from the first hold() to the last release() of
+  // its ranges.
   void hold(Segment* segment) {
     if (segment->uses++ == 0) {
       segment->idle = 0;

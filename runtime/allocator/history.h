@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// History - records what the allocator of one device did: the latest events with their times and,
-// depending on the settings, the place in the program where they happened (context.h). It keeps the
-// same places for memory that is currently allocated.
+// History - records what one device's allocator did: the most recent events with their times and,
+// depending on the settings, where in the program they happened (context.h). It keeps the same
+// contexts for memory that is currently allocated.
 //
-// It is an Observer that does nothing until start(). The ring of events drops the oldest ones
-// beyond its capacity; an event takes about 150 bytes plus its context. Every thread may call it;
-// one mutex is held during an insertion.
+// It is an Observer that does nothing until start(). The ring drops the oldest events beyond its
+// capacity; an event takes about 150 bytes plus its context. Any thread may call it; one mutex is
+// held during an insertion.
 #ifndef RUNTIME_ALLOCATOR_HISTORY_H_
 #define RUNTIME_ALLOCATOR_HISTORY_H_
 
@@ -25,15 +25,15 @@ namespace openreg::allocator {
 // Which contexts are kept; each level includes the previous ones.
 enum class ContextLevel : uint8_t {
   kNone,
-  kState,  // contexts of currently allocated memory
-  kAlloc,  // contexts of allocation events
-  kAll,    // contexts of free events
+  kState,  // contexts for currently allocated memory
+  kAlloc,  // contexts for allocation events
+  kAll,    // contexts for free events
 };
 
 class OPENREG_API History final : public Observer {
  public:
   struct Settings {
-    bool events = true;  // false: tracks only currently allocated memory
+    bool events = true;  // if false, tracks only currently allocated memory
     size_t capacity = 0;
     ContextLevel contexts = ContextLevel::kNone;
     uint32_t skipped = 0;  // events that are not recorded: bit 1 << Action

@@ -18,14 +18,14 @@ namespace {
 
 std::atomic<LaunchMemoryFunction> launch_function{nullptr};
 
-// A flag in Block::requested, in addition to the requested bytes: the block is in quarantine. It is
-// stored there because describe() must not take a lock; no request is that large.
+// A flag in Block::requested, in addition to the requested bytes: the block is in quarantine. The
+// flag is stored there because describe() must not take a lock; no request is that large.
 constexpr size_t kInQuarantine = size_t{1} << 63;
 
 size_t length_of(size_t bytes) { return bytes + 2 * Memcheck::kZone; }
 
-// The bytes of a piece of memory that differ from the expected value: the index of the first one
-// and their number.
+// The bytes in a piece of memory that differ from the expected value: the index of the first one,
+// and how many there are.
 struct Mismatch {
   size_t first = 0;
   size_t count = 0;
@@ -36,7 +36,7 @@ Mismatch find_mismatch(const char* memory, size_t size, uint8_t expected) {
   for (size_t start = 0; start < size; start += kStride) {
     const char* const piece = memory + start;
     const size_t length = std::min(kStride, size - start);
-    // All bytes are equal if the first one is right and each one equals the next.
+    // All bytes are equal to the value if the first one is and each one equals the next.
     if (static_cast<uint8_t>(piece[0]) == expected &&
         std::memcmp(piece, piece + 1, length - 1) == 0) {
       continue;
@@ -58,7 +58,7 @@ void set_memory_function_launcher(LaunchMemoryFunction launch) {
 }
 
 // A block that memcheck allocated, with its history. The fields that kernels read are constant or
-// used only by kernels.
+// are used only by kernels.
 struct Memcheck::Record {
   Block* memory = nullptr;
   size_t bytes = 0;
@@ -77,7 +77,7 @@ struct Memcheck::Findings {
   std::vector<Finding> findings;
 };
 
-// The argument of a scan; the kernel frees it.
+// The arguments of a scan, which the kernel frees.
 struct Memcheck::Scan {
   RecordPtr record;
   std::shared_ptr<Findings> findings;
@@ -178,8 +178,8 @@ void Memcheck::launch_scan(const RecordPtr& record, bool poisoned, bool poison) 
   (void)owned.release();  // the kernel owns it now
 }
 
-// Makes a mark, and ignores an error from it: the error belongs to a kernel of a destroyed stream
-// whose work is done. The program's allocator gets the same error and reports it.
+// Makes a mark, and ignores any error: it belongs to a kernel on a destroyed stream whose work is
+// done. The program's allocator gets the same error and reports it.
 Mark Memcheck::mark(orStream_t stream) {
   try {
     return timeline_.mark(stream);
@@ -316,8 +316,8 @@ void Memcheck::retire(const RecordPtr& record) {
   quarantined_ += length_of(record->bytes);
 }
 
-// Releases the oldest block of the quarantine. Returns false, and does nothing, while the stream of
-// that block is captured.
+// Releases the oldest block in the quarantine. While that block's stream is being captured, does
+// nothing and returns false.
 bool Memcheck::release_oldest() {
   if (is_captured(*quarantine_.front())) {
     return false;
@@ -347,7 +347,7 @@ void Memcheck::empty_quarantine() {
     try {
       mark.wait();
     } catch (const Error&) {
-      continue;  // its stream is captured: the block stays
+      continue;  // its stream is being captured: the block stays
     }
   }
   {
@@ -511,7 +511,7 @@ void Memcheck::Ledger::free(void* segment, size_t size) {
 
 void Memcheck::Ledger::trim() { memcheck_->empty_quarantine(); }
 
-// Returns the room that the device would have if only the program's allocator used it.
+// Returns the room that the device would have if only the program's allocator were using it.
 Source::Room Memcheck::Ledger::room() {
   Room room = memcheck_->source_.room();
   const auto own =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memcheck - allocates the memory of one device in a way that detects invalid writes: blocks lie
-// between red zones, and freed blocks are poisoned and kept in quarantine for a while.
+// Memcheck - allocates one device's memory in a way that detects invalid writes: blocks lie between
+// red zones, and freed blocks are poisoned and kept in quarantine for a while.
 //
 // It works alongside the caching allocator that the program uses and does not change what the
 // program sees: statistics, limits and block sizes are those of a program without memcheck. The
@@ -11,18 +11,19 @@
 //
 //   [ zone | the requested bytes | zone ]     kZone bytes of kZoneByte on both sides
 //
-// Blocks of private pools are not checked, because a graph writes to memory that was freed during
+// Blocks in private pools are not checked, because a graph writes to memory that was freed during
 // its capture. Their memory mirrors the ledger's segment and lives as long as that segment.
 //
 // Order. Kernels on the block's stream write, scan and poison zones, so they run after all work
-// that was queued before and ahead of all later work. If other streams use a block, these kernels
-// wait for them first. A scan of a block is queued at free(), when the block leaves the quarantine,
+// that was queued earlier and before all later work. If other streams use a block, these kernels
+// wait for them first. Scans of a block are queued at free(), when the block leaves the quarantine,
 // and by check(). Its result is available from take_findings() once the stream has run the scan. A
 // fault is reported once per block and side. Reads are not detected, nor are writes that do not
 // change the byte.
 //
-// Threads. Every thread may call it. On a worker of the device only free() may be called; the block
-// then waits for the next call by another thread. A call may wait for room in a stream's queue.
+// Threads. Any thread may call it. On one of the device's workers, only free() may be called; the
+// block then waits for the next call by another thread. A call may wait for room in a stream's
+// queue.
 #ifndef RUNTIME_ALLOCATOR_MEMCHECK_H_
 #define RUNTIME_ALLOCATOR_MEMCHECK_H_
 
@@ -51,9 +52,9 @@ namespace openreg::allocator {
 // A host function that runs on device memory.
 using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
 
-// A function that queues `function` on `stream`, with `memory` as seen by a kernel. It returns
+// A function that queues `function` on `stream`, with `memory` as a kernel sees it. It returns
 // orErrorInvalidHandle for a destroyed stream. A driver whose kernels run on the host registers it
-// (runtime/emulation). Without it no Memcheck can be created.
+// (runtime/emulation). Without it, no Memcheck can be created.
 using LaunchMemoryFunction = orError_t (*)(orStream_t stream, MemoryFunction function, char* memory,
                                            size_t bytes, uint64_t argument);
 OPENREG_API void set_memory_function_launcher(LaunchMemoryFunction launch);
@@ -68,9 +69,9 @@ class OPENREG_API Memcheck {
   enum class Fault : uint8_t { kUnderrun, kOverrun, kUseAfterFree };
   struct Finding {
     Fault fault;
-    const void* pointer;  // address of the block as seen by the program
+    const void* pointer;  // address of the block as the program sees it
     size_t bytes;         // the requested size
-    ptrdiff_t offset;     // distance of the first wrong byte from `pointer`
+    ptrdiff_t offset;     // distance in bytes from `pointer` to the first wrong byte
     size_t changed;       // number of wrong bytes
     Context allocated;    // the context of the allocation (ContextScope)
     Context freed;        // the context of the free; null while the program holds the block
@@ -84,8 +85,8 @@ class OPENREG_API Memcheck {
     Context allocated;
   };
 
-  // Creates the memcheck of a device. `quarantine` is the number of bytes of freed memory to keep;
-  // at least one block is kept.
+  // Creates a device's memcheck. `quarantine` is the number of bytes of freed memory to keep; at
+  // least one block is kept.
   explicit Memcheck(int device, size_t quarantine = kQuarantine);
   ~Memcheck();  // waits for the device
   Memcheck(const Memcheck&) = delete;
@@ -94,7 +95,7 @@ class OPENREG_API Memcheck {
   // Returns the source for the program's allocator.
   Source* ledger() { return &ledger_; }
 
-  // Provides the memory of a block that the program's allocator has just allocated, on the block's
+  // Provides memory for a block that the program's allocator has just allocated, on the block's
   // stream. Throws OutOfMemoryError if there is none even after the quarantine was returned.
   void* allocate(const Block* block);
   void record_stream(const Block* block, orStream_t stream);
@@ -102,16 +103,16 @@ class OPENREG_API Memcheck {
   // freed in the program's allocator.
   void free(const Block* block);
 
-  // Queues scans of all blocks, held and in quarantine: on one stream, or on the stream of each
-  // block.
+  // Queues scans of all blocks, whether held or in quarantine, either on one stream or on each
+  // block's own stream.
   void check(orStream_t stream);
   void check();
-  // Returns the findings so far; each is returned once.
+  // Returns the findings so far. Each one is returned only once.
   std::vector<Finding> take_findings();
 
   std::vector<Held> held() const;
-  // Returns the address of the memory of one of the program's blocks, or null if the program does
-  // not hold it.
+  // Returns the address of the memory for one of the program's blocks, or null if the program does
+  // not hold the block.
   const void* address_of(const Block* block);
   // Returns the streams on which check() queues scans.
   std::vector<orStream_t> streams();
@@ -141,7 +142,7 @@ class OPENREG_API Memcheck {
    private:
     Memcheck* const memcheck_;
     std::atomic<size_t> taken_{0};
-    // The next address. It is above every address that a process can have, so that an access
+    // The next address. It is above every address that a process can have, so any access to it
     // faults.
     uintptr_t next_ = uintptr_t{1} << 60;
   };
@@ -155,7 +156,7 @@ class OPENREG_API Memcheck {
   void launch_scan(const RecordPtr& record, bool poisoned, bool poison);
 
   Mark mark(orStream_t stream);
-  // Returns the stream for kernels of a block: its own, or the default stream if its own was
+  // Returns the stream for a block's kernels: its own, or the default stream if its own was
   // destroyed.
   orStream_t home_of(const Record& record) const;
   bool is_captured(const Record& record) const;

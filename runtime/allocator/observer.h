@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Observer - receives the events of a CachingAllocator; memory history (history.h) is one.
+// Observer - receives the events of a CachingAllocator. The memory history (history.h) is an
+// observer.
 //
-// The caller of set_observer() owns it; it must outlive the allocator. observe() is called by every
-// thread that uses the allocator, possibly with the lock of a pool held. It must not block for
+// The caller of set_observer() owns it; it must outlive the allocator. Every thread that uses the
+// allocator calls observe(), possibly while holding a pool's lock. observe() must not block for
 // long, call the allocator or take the interpreter's lock.
 #ifndef RUNTIME_ALLOCATOR_OBSERVER_H_
 #define RUNTIME_ALLOCATOR_OBSERVER_H_
@@ -16,7 +17,7 @@
 
 namespace openreg::allocator {
 
-// What happened. Events of one address are reported in the order in which they happen: memory is
+// What happened. Events for one address are reported in the order in which they happen: memory is
 // reported free before another caller can get it.
 enum class Action : uint8_t {
   kAlloc,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Pool - the memory of one stream. Memory that a stream frees can be reused by the same stream
-// immediately, because the stream runs its work in order. Streams therefore never share memory, and
-// threads that use different streams do not contend.
+// Pool - one stream's memory. Memory that a stream frees can be reused by the same stream
+// immediately, because the stream runs its work in order. For this reason streams never share
+// memory, and threads that use different streams do not contend.
 //
-// Requests of up to kLargestClass bytes come from slabs: an allocation takes the first block of the
-// first slab of its class, and a free puts the block back at the head of its slab. Slabs and larger
-// requests are ranges of the two heaps. An empty slab returns to its heap unless it is the last one
-// of its class with a free block. A program that holds one block at a time therefore does not
-// create a slab each time.
+// Requests of up to kLargestClass bytes come from slabs: an allocation takes the first block from
+// the first slab of its class, and a free puts the block back at the head of its slab. Slabs and
+// larger requests are ranges in the two heaps. An empty slab returns to its heap unless it is the
+// last one of its class with a free block. A program that holds one block at a time therefore does
+// not create a new slab each time.
 //
 // Threads. Except for stream(), next and find(), the caller must hold `lock`. After a function that
 // changes the usage, the caller must check crossed().
@@ -45,10 +45,10 @@ class Pool {
 
   SpinLock lock;
   const size_t index;                // number of pools that the allocator created before this one
-  std::atomic<Pool*> next{nullptr};  // the pool made after this one
+  std::atomic<Pool*> next{nullptr};  // the pool that was created after this one
   // The following two members change only while the pool has no segment.
   PoolId id = kCommonPool;
-  bool whole = false;  // each block is a segment (PoolTraits)
+  bool whole = false;  // whether each block is a segment (PoolTraits)
 
   orStream_t stream() const { return stream_; }
 
@@ -94,11 +94,11 @@ class Pool {
   void suspend(Block* block);
   void resume(Block* block, Observer* observer);
 
-  // Makes `block`, which is kPending, wait for one more mark of `stream`. collect() drops marks
+  // Makes `block`, which is kPending, wait for one more mark on `stream`. collect() drops marks
   // that have passed and resumes the blocks that have no other mark to wait for.
   void await(orStream_t stream, Mark mark, Block* block);
-  // Stores `block`, which is kPending and was freed where no mark can be made; it waits for none
-  // yet.
+  // Stores `block`, which is kPending and was freed where no mark can be made. It does not wait for
+  // any mark yet.
   void defer(Block* block) { deferred_.push_back(block); }
   bool has_deferred() const { return !deferred_.empty(); }
   std::vector<Block*> take_deferred() { return std::exchange(deferred_, {}); }
@@ -131,7 +131,7 @@ class Pool {
       Block* block;
     };
     orStream_t stream;
-    std::deque<Entry> entries;  // in the order of the stream
+    std::deque<Entry> entries;  // in stream order
   };
 
   Heap& heap(PoolType type) { return type == kLargePool ? large_ : small_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // PoolId - identifies the part of a device's memory that an allocation comes from: the common
-// memory, or a private pool (private_pool.h). Same as torch's MempoolId_t.
+// memory, or a private pool (private_pool.h). It is the same type as torch's MempoolId_t.
 #ifndef RUNTIME_ALLOCATOR_POOL_ID_H_
 #define RUNTIME_ALLOCATOR_POOL_ID_H_
 

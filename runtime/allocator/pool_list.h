@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PoolList - all pools of one allocator, including those of private pools, in the order of their
-// creation. It owns them; a pool lives as long as the list.
+// PoolList - all pools of one allocator, including those of private pools, in the order in which
+// they were created. It owns them; a pool lives as long as the list.
 //
 // Threads. Iteration needs no lock and is async-signal-safe; it visits the pools that exist at that
-// time. add() must be called by one thread at a time. PoolList::Lock holds the locks of all pools.
-// It guards the data that belongs to all of them, and no pool is added while it is held. Only this
-// class takes the locks of several pools; its user must not hold any of them before.
+// time. Only one thread at a time may call add(). PoolList::Lock holds the locks of all pools. It
+// guards the data that belongs to all of them, and no pool is added while it is held. Only this
+// class takes the locks of several pools; its user must not already hold any of them.
 #ifndef RUNTIME_ALLOCATOR_POOL_LIST_H_
 #define RUNTIME_ALLOCATOR_POOL_LIST_H_
 
@@ -55,7 +55,7 @@ class PoolList {
   Iterator begin() const { return Iterator(first_.load()); }
   static Iterator end() { return Iterator(nullptr); }
 
-  // Adds a pool. `prepare` is called with it under the Lock, before other threads can see it.
+  // Adds a pool. `prepare` is called with the pool under the Lock, before other threads can see it.
   Pool& add(orStream_t stream, int device, const std::function<void(Pool&)>& prepare);
 
   // Returns the usage of each pool, indexed by Pool::index. Guarded by Lock.

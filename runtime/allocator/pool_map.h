@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PoolMap - finds the pool of a stream. A lookup takes no lock and writes nothing, so threads do
-// not contend: it costs a multiplication and almost always one comparison. Pools are only added, by
-// one thread at a time. A full map is replaced by one of twice the size and kept, because other
-// threads may still be reading it.
+// PoolMap - finds a stream's pool. A lookup takes no lock and writes nothing, so threads do not
+// contend; it costs a multiplication and almost always one comparison. Pools are only added, by one
+// thread at a time. A full map is replaced with one of twice the size. The old map is kept, because
+// other threads may still be reading it.
 #ifndef RUNTIME_ALLOCATOR_POOL_MAP_H_
 #define RUNTIME_ALLOCATOR_POOL_MAP_H_
 

@@ -65,10 +65,10 @@ void PrivatePools::release(PoolId id) {
     const auto found = pools_.find(id);
     if (found == pools_.end() || found->second.uses == 0) {
       refuse(id, found == pools_.end() ? "does not exist, so it cannot be released"
-                                       : "was released as often as it was used");
+                                       : "has already been released as often as it was used");
     }
     if (found->second.uses == 1 && found->second.redirects > 0) {
-      refuse(id, "still gets allocations: end them before it is released");
+      refuse(id, "still gets allocations: end them before you release it");
     }
     --found->second.uses;
   }
@@ -124,7 +124,7 @@ PrivatePools::Visit PrivatePools::visit(orStream_t stream) {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    // Check again: the redirection may have ended during the call of the filter.
+    // Check again: the redirection may have ended during the call to the filter.
     if (const auto found = pools_.find(redirect.id);
         found != pools_.end() && found->second.redirects > 0) {
       ++found->second.visits;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PrivatePools - memory that is reserved for certain allocations: those during the capture of a
-// graph, or those of a pool that the program created. Its segments never serve other allocations.
+// PrivatePools - memory that is reserved for certain allocations: those made during a graph's
+// capture, or those from a pool that the program created. Its segments never serve other
+// allocations.
 //
 // A private pool has an id that its users choose. It lives from the first use() or begin() until it
 // has no use left (release()) and the allocator has returned its last segment. It has one Pool per
-// stream; the allocator owns these. When the private pool ends, later private pools reuse them for
-// the same streams.
+// stream, which the allocator owns. When the private pool ends, later private pools reuse these
+// Pools for the same streams.
 //
 // PoolTraits determine how its memory is handed out; the first use() sets them.
 //
@@ -14,8 +15,8 @@
 // stream, on the allocating thread. If several filters are active, the latest begin() is tried
 // first. Filters are called without any lock held and must not allocate from this allocator.
 //
-// Threads. Every function may be called from every thread. There is one mutex; it is taken before
-// the lock of a Pool. Allocations take it only while some allocations are redirected.
+// Threads. Any thread may call any function. There is one mutex, which is taken before a Pool's
+// lock. Allocations take it only while some allocations are redirected.
 #ifndef RUNTIME_ALLOCATOR_PRIVATE_POOL_H_
 #define RUNTIME_ALLOCATOR_PRIVATE_POOL_H_
 
@@ -37,16 +38,16 @@ namespace openreg::allocator {
 
 struct PoolTraits {
   bool last_resort = false;  // its free memory serves others before they run out of memory
-  bool whole = false;        // each block is a segment: nothing is split or joined
+  bool whole = false;        // each block is a segment, so nothing is split or joined
 };
 
 class PrivatePools {
  public:
   using Filter = std::function<bool(orStream_t)>;
 
-  // Create, use and release private pools. Each throws Error if the request is invalid. begin()
-  // also adds a use. end() ends the latest begin() of the calling thread, or that of any thread if
-  // the calling thread has none; it does not remove the use.
+  // Create, use and release private pools. Each function throws Error if the request is invalid.
+  // begin() also adds a use. end() ends the calling thread's latest begin(), or any thread's if the
+  // calling thread has none; it does not remove the use.
   void use(PoolId id, PoolTraits traits = {});
   void begin(PoolId id, Filter filter);
   void end(PoolId id);
@@ -86,8 +87,8 @@ class PrivatePools {
   std::vector<PoolId> last_resorts() const;
   Visit visit_by_id(PoolId id);
 
-  // find() returns the Pool of a private pool that is being visited, or null. assign() adds one: a
-  // spare one of that stream if there is one, otherwise the result of `make`.
+  // find() returns the Pool of a private pool that is being visited, or null. assign() adds a Pool:
+  // a spare one for that stream if there is one, otherwise the result of `make`.
   Pool* find(PoolId id, orStream_t stream) const;
   Pool* assign(PoolId id, orStream_t stream, const std::function<Pool*()>& make);
 

@@ -86,7 +86,7 @@ TEST_F(PrivatePoolTest, SegmentsServeNoOtherAllocations) {
   Block* first = allocate_in(kPool, 100, stream_);
   void* const address = first->pointer;
   allocator_.free(first);
-  // A freed block returns to its own pool, even outside of the redirection.
+  // A freed block returns to its own pool, even outside the redirection.
   Block* common = allocator_.allocate(100, stream_);
   EXPECT_NE(common->pointer, address);
   EXPECT_EQ(pool_of(common), kCommonPool);

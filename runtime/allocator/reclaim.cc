@@ -24,9 +24,9 @@ void Reclaim::free_pending(Pool& pool, Block* block, PoolLock lock) {
   }
 }
 
-// Makes a pending block wait for its current users. Returns an error that making a mark raised. The
-// pool is not locked, because making a mark may wait for room in a stream's queue. No other thread
-// touches a pending block until it waits for a mark.
+// Makes a pending block wait for its current users. Returns an error that was raised by making a
+// mark. The pool is not locked, because making a mark may wait for room in a stream's queue. No
+// other thread touches a pending block until it waits for a mark.
 std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   std::vector<std::pair<orStream_t, Mark>> marks;
   std::exception_ptr error;
@@ -105,7 +105,7 @@ bool Reclaim::wait_for_pending() {
 
 // Returns the pool's free segments that `accept` accepts to the device. Returns whether there were
 // any. A kernel's error is thrown after the segments were returned; KeptError means that they were
-// not.
+// not returned.
 bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& accept) {
   std::list<Segment> segments;
   {
@@ -239,7 +239,7 @@ void Reclaim::collect_garbage(size_t wanted, double threshold) {
     if (reserved + wanted <= allowed) {
       break;
     }
-    // release() returns the segment only if no other thread has put it to use since.
+    // release() returns the segment only if no other thread has started to use it since.
     try {
       if (release(*candidate.pool,
                   [&](const Segment& segment) { return segment.base == candidate.base; })) {

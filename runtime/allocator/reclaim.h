@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Reclaim - returns unused memory: to its pool, when the other streams that used a block have
-// passed the point at which it was freed; and to the device, when a segment holds no block in use.
-// Memory of streams that cannot be waited for is kept for now (KeptError).
+// Reclaim - returns unused memory. A block returns to its pool when the other streams that used it
+// have passed the point at which it was freed. A segment returns to the device when it holds no
+// block in use. Memory used by streams that cannot be waited for is kept for now (KeptError).
 //
-// Threads. The functions about blocks may be called from every thread. Those about segments must be
-// called by one thread at a time, which may wait (Timeline::may_wait) and holds no pool's lock.
+// Threads. Any thread may call the functions that concern blocks. Only one thread at a time may
+// call those that concern segments; it must be allowed to wait (Timeline::may_wait) and must hold
+// no pool's lock.
 #ifndef RUNTIME_ALLOCATOR_RECLAIM_H_
 #define RUNTIME_ALLOCATOR_RECLAIM_H_
 
@@ -28,7 +29,7 @@
 namespace openreg::allocator {
 
 // Thrown if memory is kept because the work that may use it cannot be waited for. Nothing has
-// changed.
+// changed then.
 class KeptError : public Error {
  public:
   explicit KeptError(const Error& reason) : Error(reason.code(), reason.what()) {}
@@ -55,7 +56,8 @@ class Reclaim {
         observer_(observer) {}
 
   // Frees a block that other streams use, and unlocks its pool. May throw a kernel's error that was
-  // found because a stream of record_stream() had been destroyed; the block is freed nevertheless.
+  // found because a stream passed to record_stream() had been destroyed; the block is freed
+  // nevertheless.
   void free_pending(Pool& pool, Block* block, PoolLock lock);
 
   // Frees the pool's pending blocks whose users have passed. May temporarily unlock the pool.
@@ -65,16 +67,16 @@ class Reclaim {
   // has waited for all users that can be waited for.
   bool wait_for_pending();
 
-  // Returns all segments without a block in use to the device, after waiting for the work of their
-  // streams. Covers the common memory and private pools without a use, or only the private pool
-  // `id`. Returns false if there were no such segments.
+  // Waits for the work of the streams that own segments without a block in use, and returns these
+  // segments to the device. Covers the common memory and private pools without a use, or only the
+  // private pool `id`. Returns false if there were no such segments.
   bool release_free_segments(PoolId id = kCommonPool);
 
   // Returns the remaining segments of private pools without a use, as far as this needs no wait: a
-  // program that drops a pool must not have to wait or to empty the cache.
+  // program that drops a pool must not have to wait or empty the cache.
   void release_ended_pools();
 
-  // Returns the segments that were unused for longest while more than the fraction `threshold` of
+  // Returns the segments that have been unused longest, while more than the fraction `threshold` of
   // the device's memory is reserved. Called before a segment of `wanted` bytes is allocated.
   void collect_garbage(size_t wanted, double threshold);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// SegmentDescription - a snapshot of one segment of the allocator. It refers to memory but neither
-// owns it nor keeps it allocated.
+// SegmentDescription - a snapshot of one of the allocator's segments. It refers to memory but
+// neither owns it nor keeps it allocated.
 #ifndef RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 #define RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 
@@ -18,8 +18,8 @@ struct BlockDescription {
   void* base = nullptr;
   size_t size = 0;
   size_t requested = 0;  // requested size of an allocated or pending block, otherwise 0
-  // The state of the block: kFree, kAllocated, kPending, or kSlab for the end of a slab, from which
-  // no block has been cut yet.
+  // The block's state: kFree, kAllocated, kPending, or kSlab for the end of a slab, from which no
+  // block has been cut yet.
   BlockState state = BlockState::kFree;
 };
 
@@ -29,7 +29,7 @@ struct SegmentDescription {
   orStream_t stream = nullptr;
   PoolId pool = kCommonPool;
   PoolType type = kSmallPool;
-  std::vector<BlockDescription> blocks;  // in the order of their addresses, without gaps
+  std::vector<BlockDescription> blocks;  // in address order, without gaps
 };
 
 }  // namespace openreg::allocator

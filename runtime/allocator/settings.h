@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Settings - the user's settings of a caching allocator; the defaults change nothing.
+// Settings - the user's settings for a caching allocator. The defaults change nothing.
 #ifndef RUNTIME_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_ALLOCATOR_SETTINGS_H_
 
@@ -33,16 +33,17 @@ struct SplitLimit {
 struct Settings {
   SplitLimit split{};
 
-  // Requests are rounded up to one of this many equal steps between two powers of two; 0 and 1: no
-  // rounding. [i] applies to sizes from 2^(i + 20) bytes; the first also to smaller sizes, the last
-  // also to larger ones. Empty: no rounding.
+  // Requests are rounded up to one of this many equal steps between two powers of two; 0 and 1 mean
+  // no rounding. [i] applies to sizes from 2^(i + 20) bytes. The first value also applies to
+  // smaller sizes, and the last one to larger sizes. If empty, nothing is rounded.
   std::vector<size_t> divisions{};
 
-  // The size of segments for requests between kLargestSmall and kOwnSegment.
+  // The segment size for requests between kLargestSmall and kOwnSegment.
   size_t large_segment = kLargeSegment;
 
-  // If the segments would exceed this fraction of what the allocator may hold, the ones unused for
-  // longest are returned before another is allocated. 0: only when there is no room.
+  // If the segments would exceed this fraction of what the allocator may hold, those that have been
+  // unused longest are returned before another one is allocated. 0 means only when there is no
+  // room.
   double collect_above = 0;
 
   bool rounds() const {

@@ -56,7 +56,7 @@ TEST_F(SettingsOfAllocatorTest, RoundingChangesSizesAndCanBeTurnedOff) {
   EXPECT_EQ(allocator_.stats().stat[kRequestedBytes][kAggregate].current, int64_t{5 * kMiB});
   allocator_.free(block);
   EXPECT_EQ(allocator_.stats().stat[kRequestedBytes][kAggregate].current, 0);
-  // The next request has another size and must find the same block.
+  // The next request has a different size and must find the same block.
   void* const address = block->pointer;
   block = allocator_.allocate(6 * kMiB - 100, stream_);
   EXPECT_EQ(block->pointer, address);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Source - the interface through which a caching allocator allocates its segments: the memory of
-// one device. DeviceSource is the real one; tests have others.
+// Source - the interface through which a caching allocator allocates its segments from the memory
+// of one device. DeviceSource is the real implementation; tests have others.
 #ifndef RUNTIME_ALLOCATOR_SOURCE_H_
 #define RUNTIME_ALLOCATOR_SOURCE_H_
 
@@ -13,17 +13,17 @@
 
 namespace openreg::allocator {
 
-// The allocator calls one function of a source at a time, from any thread.
+// The allocator calls only one function of a source at a time, from any thread.
 class OPENREG_API Source {
  public:
   virtual ~Source() = default;
 
-  // Allocates `size` bytes aligned to 64 or more. If there is no room, returns null with the reason
-  // in `*reason`; the allocator then frees memory and tries again. Throws Error if a retry cannot
-  // help.
+  // Allocates `size` bytes aligned to 64 bytes or more. If there is no room, stores the reason in
+  // `*reason` and returns null; the allocator then frees memory and tries again. Throws Error if a
+  // retry cannot help.
   virtual void* allocate(size_t size, std::string* reason) = 0;
 
-  // Frees a segment from allocate(), which no queued kernel uses any more.
+  // Frees a segment from allocate(), which no queued kernel may still use.
   virtual void free(void* segment, size_t size) = 0;
 
   // Returns the pages of free memory to the operating system.

@@ -32,7 +32,7 @@ enum Quantity : uint8_t {
   kAllocation,      // blocks that the program holds
   kSegment,         // segments allocated from the device
   kActive,          // blocks held by the program or, after free, still used by other streams
-  kInactiveSplit,   // free pieces of segments that cannot be released because they have an active
+  kInactiveSplit,   // free pieces in segments that cannot be released because they have an active
                     // block
   kAllocatedBytes,  // sizes of the blocks counted by kAllocation
   kReservedBytes,   // sizes of the segments
@@ -45,12 +45,12 @@ inline constexpr size_t kQuantities = 9;
 struct Stats {
   // Example: stat[kReservedBytes][kAggregate].peak
   std::array<std::array<Stat, kPoolTypes>, kQuantities> stat{};
-  int64_t num_alloc_retries = 0;     // times the device had no room and cached memory was returned
-  int64_t num_ooms = 0;              // OutOfMemoryErrors thrown
-  int64_t num_sync_all_streams = 0;  // times an allocation had to wait for streams
-  int64_t num_device_alloc = 0;      // calls of Source::allocate that succeeded
-  int64_t num_device_free = 0;       // calls of Source::free
-  // Bytes of the segments of each private pool, from its first segment until it ends.
+  int64_t num_alloc_retries = 0;  // how often the device had no room, so cached memory was returned
+  int64_t num_ooms = 0;           // OutOfMemoryErrors thrown
+  int64_t num_sync_all_streams = 0;  // how often an allocation had to wait for streams
+  int64_t num_device_alloc = 0;      // calls to Source::allocate that succeeded
+  int64_t num_device_free = 0;       // calls to Source::free
+  // The size of each private pool's segments in bytes, from its first segment until the pool ends.
   std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// StatsCollector - the statistics of one allocator: combines the counters of its pools (usage.h),
-// the peaks over all pools, and events that belong to no pool into Stats (stats.h).
+// StatsCollector - one allocator's statistics. It combines the counters of the allocator's pools
+// (usage.h), the peaks over all pools, and events that belong to no pool into Stats (stats.h).
 //
-// Threads. Every function may be called from every thread that holds no pool's lock, except the
-// lock that is passed to unlock() and settle(). Of these functions, an allocation calls only
-// settle(), and only if its pool has exceeded its limits.
+// Threads. Any thread may call any function if it holds no pool's lock, except the lock that is
+// passed to unlock() and settle(). An allocation calls only settle(), and only if its pool has
+// exceeded its limits.
 #ifndef RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
 #define RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
 

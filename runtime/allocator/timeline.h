@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Timeline - the progress of streams: the allocator's only interface to execution. DeviceTimeline
-// is the real one; tests have others.
+// Timeline - the progress of streams, which is the allocator's only interface to execution.
+// DeviceTimeline is the real implementation; tests have others.
 #ifndef RUNTIME_ALLOCATOR_TIMELINE_H_
 #define RUNTIME_ALLOCATOR_TIMELINE_H_
 
@@ -12,12 +12,12 @@
 
 namespace openreg::allocator {
 
-// A point in the order of one stream. The caller of mark() owns it until drop().
+// A point in the order of one stream. The caller of mark() owns the mark until drop().
 using Mark = std::uintptr_t;
-// The mark of a stream with nothing to wait for. It has always passed.
+// The mark for a stream with nothing to wait for. It has always passed.
 inline constexpr Mark kNoMark = 0;
 
-// Every function may be called from every thread.
+// Any thread may call any function.
 class OPENREG_API Timeline {
  public:
   virtual ~Timeline() = default;
@@ -25,15 +25,15 @@ class OPENREG_API Timeline {
   // Returns false inside a kernel or host callback, where a mark or a wait could wait for itself.
   virtual bool may_wait() = 0;
 
-  // Marks the point after all work that is queued on `stream` now. If the stream no longer exists,
-  // there is no such point: waits for all work of all devices instead and returns kNoMark. If a
-  // kernel of that work failed, throws its Error after the wait.
+  // Marks the point after all work that is now queued on `stream`. If the stream no longer exists,
+  // there is no such point. In this case it waits for all work on all devices and returns kNoMark;
+  // if a kernel in that work failed, it throws the kernel's Error after the wait.
   virtual Mark mark(orStream_t stream) = 0;
 
   // Returns whether all work before the mark is done. Never waits; called with a lock held.
   virtual bool passed(Mark mark) = 0;
 
-  // Waits until the mark has passed. Leaves the error of a failed kernel with its stream, where the
+  // Waits until the mark has passed. A failed kernel's error stays with its stream, where the
   // program's next synchronization finds it. Throws Error if the mark cannot be waited for now; the
   // work may then still be running or not have started.
   virtual void wait(Mark mark) = 0;

@@ -11,7 +11,7 @@ constexpr std::array<PoolType, 2> kTypes = {kSmallPool, kLargePool};
 }  // namespace
 
 std::array<Counter, kQuantities> Usage::counters() const {
-  // A free block of a segment in use is an inactive piece. It appears with its segment or when an
+  // A free block in a segment in use is an inactive piece. It appears with its segment or when an
   // active block is freed, and disappears with its segment or when it becomes active.
   const Counter active{blocks_.up, blocks_.down - pending_};
   const Counter active_bytes{block_bytes_.up, block_bytes_.down - pending_bytes_};

@@ -59,7 +59,7 @@ class Usage {
     refresh();
   }
 
-  // Count pieces of segments in use, including free pieces, and their bytes. The caller reports
+  // Count the pieces of segments in use, including free pieces, and their bytes. The caller reports
   // only changes. (If a program holds one block at a time, each block changes whether its segment
   // is in use.)
   void pieces_added(int64_t pieces, int64_t bytes) {
@@ -90,7 +90,8 @@ class Usage {
     return blocks_.current() > bounds_.blocks_max || block_bytes_.current() > bounds_.bytes_max ||
            requested_bytes_.current() > bounds_.requested_max || crossed_by_free();
   }
-  // Returns the same if blocks were only freed since the last check, which only adds free pieces.
+  // Like crossed(), if blocks were only freed since the last check, because frees only add free
+  // pieces.
   bool crossed_by_free() const {
     return blocks_.current() < bounds_.blocks_min || block_bytes_.current() < bounds_.bytes_min;
   }
@@ -117,7 +118,7 @@ class Usage {
     const bool segments_crossed = segments_.current() > limits_[kSegment] ||
                                   segment_bytes_.current() > limits_[kReservedBytes];
     bounds_.blocks_max = segments_crossed
-                             ? -1  // always crossed, whatever the blocks do
+                             ? -1  // always exceeded, whatever the blocks do
                              : std::min(limits_[kAllocation], limits_[kActive] - pending_);
     bounds_.bytes_max = std::min(limits_[kAllocatedBytes], limits_[kActiveBytes] - pending_bytes_);
     bounds_.requested_max = limits_[kRequestedBytes];
@@ -138,19 +139,19 @@ class Usage {
   Quantities limits_{};
 };
 
-// The usage of one pool: that of its small blocks and that of its large blocks.
+// One pool's usage: by its small blocks and by its large blocks.
 using PoolUsage = std::array<Usage, 2>;
 inline constexpr size_t usage_index(PoolType type) { return type == kLargePool ? 1 : 0; }
 
-// The quantities of a pool at the moment when it exceeded its limits.
+// A pool's quantities at the moment when it exceeded its limits.
 using PoolQuantities = std::array<Quantities, 2>;
 PoolQuantities current_of(const PoolUsage& usage);
 
 class Peaks {
  public:
   // Updates the peaks with the sums over `pools` and distributes the difference. The pool `raised`
-  // has exceeded its limits; `raised_to` counts for it as well, because its current counters may be
-  // lower again.
+  // has exceeded its limits. `raised_to` counts for it too, because its current counters may
+  // already be lower again.
   void settle(std::span<PoolUsage* const> pools, size_t raised, const PoolQuantities& raised_to);
   // Updates the peaks with the sums only. A pool that has exceeded its limits may not have settled
   // yet.

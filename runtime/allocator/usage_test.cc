@@ -135,7 +135,7 @@ TEST(PeaksTest, UseTheHighestValueOfEachPool) {
   EXPECT_EQ(peaks.peak(kAllocatedBytes, kLargePool), 0);
 }
 
-// Checks the purpose of limits: a loop that repeats itself does not settle any more.
+// Checks the purpose of limits: a loop that repeats itself soon stops settling.
 TEST(PeaksTest, AreNotSettledInASteadyState) {
   Settled settled(2);
   const auto loop = [&settled] {

@@ -23,7 +23,7 @@ constexpr std::string_view kKnown =
 
 constexpr std::string_view kFraction = "per_process_memory_fraction";
 
-// An option that exists for other devices only, its neutral value, and why no other value is
+// An option that exists only for other devices, its neutral value, and why no other value is
 // accepted.
 struct Unsupported {
   std::string_view key;
@@ -46,7 +46,7 @@ double parse_fraction(const std::string& text) {
   TORCH_CHECK_VALUE(
       error == std::errc() && end == text.data() + text.size() && fraction >= 0 && fraction <= 1,
       "openreg: PYTORCH_ALLOC_CONF: ", kFraction, " is the share of a device's memory that this ",
-      "process may allocate: it must be from 0 to 1, but is '", text, "'");
+      "process may allocate: it must be between 0 and 1, but is '", text, "'");
   return fraction;
 }
 
@@ -85,8 +85,8 @@ AllocatorSettings allocator_settings() {
 }
 
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply) {
-  // Register the keys, because torch rejects others. Another device of this process may already
-  // have registered some of them.
+  // Register the keys, because torch rejects unknown ones. Another device in this process may
+  // already have registered some of them.
   auto& keys = AcceleratorAllocatorConfig::getMutableKeys();
   keys.emplace(kFraction);
   for (const Unsupported& unsupported : kUnsupported) {

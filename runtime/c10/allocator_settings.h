@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocator_settings.h - the settings of the device allocator: PYTORCH_ALLOC_CONF and the values
-// that a program sets at run time.
+// allocator_settings.h - the device allocator's settings: PYTORCH_ALLOC_CONF and the values that a
+// program sets at run time.
 //
 // torch parses the options that all devices share (c10/core/AllocatorConfig.h) and passes the whole
-// text on for the others. An option that has no meaning on this device is an error here unless it
-// has its neutral value. This file keeps no state; torch does. Threads: any.
+// text on, so that this file can parse the others. An option that has no meaning on this device is
+// an error unless it has its neutral value. This file keeps no state; torch does. Any thread may
+// call these functions.
 #ifndef RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 
@@ -18,7 +19,7 @@ namespace openreg {
 
 struct AllocatorSettings {
   allocator::Settings core;
-  std::optional<double> memory_fraction;  // share of each device, if the text contains it
+  std::optional<double> memory_fraction;  // share of each device's memory, if the text sets it
 };
 
 // Returns the current settings. Throws c10::ValueError for an unsupported option or value.

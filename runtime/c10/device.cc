@@ -17,7 +17,7 @@ namespace {
 std::atomic<bool> initialized{false};
 
 // Returns the actions for the first use. They are a function-local static, because static
-// initializers of other libraries append to them.
+// initializers in other libraries append to them.
 std::vector<void (*)()>& initial_actions() {
   static std::vector<void (*)()> actions;
   return actions;

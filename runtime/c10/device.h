@@ -2,8 +2,8 @@
 //
 // device.h - devices in torch's terms: c10::DeviceIndex over the driver's current device.
 //
-// The driver keeps the current device, per thread; nothing is cached here. Threads: any. Functions
-// that are not noexcept throw c10::Error.
+// The driver keeps each thread's current device; nothing is cached here. Any thread may call these
+// functions. Those that are not noexcept throw c10::Error.
 #ifndef RUNTIME_C10_DEVICE_H_
 #define RUNTIME_C10_DEVICE_H_
 
@@ -15,7 +15,7 @@ namespace openreg {
 
 constexpr c10::DeviceType kOpenRegType = c10::DeviceType::PrivateUse1;
 
-// Returns the number of devices, or 0 if the driver cannot be used, for instance in a forked child.
+// Returns the number of devices, or 0 if the driver cannot be used, for example in a forked child.
 // Does not initialize the driver.
 OPENREG_API c10::DeviceIndex device_count() noexcept;
 
@@ -23,7 +23,7 @@ OPENREG_API c10::DeviceIndex current_device();
 OPENREG_API void set_device(c10::DeviceIndex device);
 OPENREG_API c10::DeviceIndex exchange_device(c10::DeviceIndex device);
 
-// Returns `device`, or the current device for -1. Throws if there is no such device.
+// Returns `device`, or the current device for -1. Throws if that device does not exist.
 OPENREG_API c10::DeviceIndex resolve_device(int64_t device);
 
 // Waits for all streams of `device` and throws the first kernel error among them.

@@ -33,7 +33,7 @@ namespace stats = c10::CachingDeviceAllocator;
 using allocator::Block;
 using allocator::CachingAllocator;
 
-// Throws torch's exception for an exception of the allocator core.
+// Throws torch's exception for an exception from the allocator core.
 [[noreturn]] void throw_allocator_error(const allocator::Error& error) {
   TORCH_CHECK_WITH(OutOfMemoryError, error.code() != orErrorOutOfMemory, error.what());
   TORCH_CHECK(error.code() != orErrorForked,
@@ -82,7 +82,7 @@ struct DeviceMemory {
 };
 
 std::array<std::atomic<DeviceMemory*>, OPENREG_MAX_DEVICES> memories{};
-std::mutex making;  // protects insertion into `memories`
+std::mutex making;  // protects insertions into `memories`
 
 DeviceMemory* memory_if_any(c10::DeviceIndex device) {
   return memories[static_cast<size_t>(device)].load(std::memory_order_acquire);
@@ -159,7 +159,7 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   return core.allocate(bytes, stream);
 }
 
-// Allocation, free and stream uses with hooks, for the time while a diagnostic or torch's profiler
+// Allocation, free and stream uses with hooks. They are used while a diagnostic or torch's profiler
 // watches memory.
 
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
@@ -299,8 +299,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
   }
 
-  // Returns the free and the total memory. Free memory is what the driver can still allocate; it
-  // excludes what this allocator caches.
+  // Returns the free and the total memory in bytes. Free memory is what the driver can still
+  // allocate; it excludes what this allocator caches.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const DeviceMemory* const memory = memory_if_any(resolve_device(device));
     if (memory != nullptr && memory->base != &memory->whole) {

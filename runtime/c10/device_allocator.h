@@ -3,10 +3,10 @@
 // device_allocator.h - device memory through torch's interface: c10::DeviceAllocator over the
 // caching core in runtime/allocator.
 //
-// Each device has one CachingAllocator, created at the first allocation. The context of each
-// DataPtr is its Block and the deleter is free_block, so that other layers get from a storage to
-// its block without a look-up. The core owns the blocks; a DataPtr owns the right to use one.
-// Threads: any.
+// Each device has one CachingAllocator, which is created at the first allocation. Each DataPtr's
+// context is its Block and its deleter is free_block, so other layers get from a storage to its
+// block without a lookup. The core owns the blocks; a DataPtr owns the right to use one. Any thread
+// may call these functions.
 #ifndef RUNTIME_C10_DEVICE_ALLOCATOR_H_
 #define RUNTIME_C10_DEVICE_ALLOCATOR_H_
 
@@ -30,7 +30,7 @@ class CachingAllocator;
 OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 
 // Allocates like allocate(), but on `device`: the current device is neither read nor changed. The
-// memory belongs to the current stream of that device. A size of 0 gives a DataPtr without memory.
+// memory belongs to that device's current stream. A size of 0 gives a DataPtr without memory.
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
 // Allocates like allocate_on(), for work on `stream`, which must be a stream of `device`.
@@ -45,18 +45,18 @@ inline allocator::Block* block_of(const c10::DataPtr& data) {
                                            : nullptr;
 }
 
-// Private pools, with the semantics of torch's other allocators (details in CachingAllocator).
+// Private pools, with the semantics of torch's other allocators (see CachingAllocator for details).
 // After begin_allocate_to_pool(), an allocation comes from pool `id` of `device` if `filter`
-// accepts its stream; the latest begin takes precedence. end_allocate_to_pool() ends the latest
-// begin of that pool by this thread, or by any thread if this thread has none.
-// begin_allocate_to_pool() and use_pool() create the pool if necessary and add one use;
-// release_pool() removes one. Free segments of an unused pool return to the device at the next
-// emptyCache() or when memory is needed; the pool is deleted with its last segment. The filter is
-// called on the allocating thread without any lock of the allocator and must not allocate. Throws
-// c10::Error for an invalid id or device.
+// accepts its stream; the latest begin takes precedence. end_allocate_to_pool() ends this thread's
+// latest begin for that pool, or any thread's if this thread has none. begin_allocate_to_pool() and
+// use_pool() create the pool if necessary and add one use; release_pool() removes one. An unused
+// pool's free segments return to the device at the next emptyCache() or when memory is needed; the
+// pool is deleted with its last segment. The filter is called on the allocating thread, without any
+// of the allocator's locks, and must not allocate. These functions throw c10::Error for an invalid
+// id or device.
 //
-// The first use determines the traits. last_resort: allocations outside of the pool may take its
-// free memory before they fail. whole: each allocation has a segment of its own.
+// The first use determines the traits. With last_resort, allocations outside the pool may take its
+// free memory before they fail. With whole, each allocation has a segment of its own.
 struct PoolTraits {
   bool last_resort = false;
   bool whole = false;
@@ -68,17 +68,17 @@ OPENREG_API void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t 
 OPENREG_API void release_pool(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API bool pool_exists(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id);
-// Returns an id that no pool of this process has had: {0, n}, as graph_pool_handle() does.
+// Returns an id that no pool in this process has had: {0, n}, like graph_pool_handle().
 OPENREG_API c10::MempoolId_t new_pool_id();
 
 // Limits this process to a fraction of `device`'s memory, from 0 to 1 (default 1). The process
-// keeps memory that it already holds.
+// keeps memory that it already holds, even if that exceeds the limit.
 OPENREG_API void set_memory_fraction(c10::DeviceIndex device, double fraction);
 OPENREG_API double memory_fraction(c10::DeviceIndex device);
 
-// Return the core of `device`, for operations that torch's interface lacks. The first function
-// creates it if necessary; the second returns null before the first allocation on `device`. The
-// core is never destroyed.
+// Return the core for `device`, for operations that torch's interface lacks. The first function
+// creates the core if necessary; the second returns null before the first allocation on `device`.
+// The core is never destroyed.
 allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
 OPENREG_API allocator::CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept;
 

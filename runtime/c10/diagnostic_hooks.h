@@ -4,17 +4,17 @@
 // (runtime/diagnostics), and the questions that it asks them.
 //
 // c10 does not depend on the diagnostics: their library registers one table of functions when it is
-// loaded. Without it every hook has a default that changes nothing, so a backend may leave the
-// diagnostics out.
+// loaded. Without the table, every hook has a default that changes nothing, so a backend may leave
+// the diagnostics out.
 //
-// A performance-critical path calls a hook only while a diagnostic needs it: a diagnostic sets its
-// bit in memory_watchers or stream_watchers while it is on, and a path without watchers costs one
-// relaxed load. torch's own mechanism (c10::impl::GPUTrace) is not sufficient: its callbacks have
-// no sizes, no stream of an allocation, no record_stream and no queries; there is one receiver per
-// process; and each call takes the GIL.
+// A performance-critical path calls a hook only while a diagnostic needs it. A diagnostic sets its
+// bit in memory_watchers or stream_watchers while it is on; a path without watchers costs one
+// relaxed load. torch's own mechanism (c10::impl::GPUTrace) is not sufficient: its callbacks get no
+// sizes, no allocation stream, no record_stream and no queries; there is one receiver per process;
+// and each call takes the GIL.
 //
-// Threads: any. A hook runs on the thread that called c10. Unless stated otherwise it is called
-// without locks of c10, and it may take the GIL if that thread may.
+// Any thread may call a hook, which runs on the thread that called c10. Unless stated otherwise, it
+// is called while no c10 lock is held, and it may take the GIL if that thread may.
 #ifndef RUNTIME_C10_DIAGNOSTIC_HOOKS_H_
 #define RUNTIME_C10_DIAGNOSTIC_HOOKS_H_
 
@@ -35,8 +35,8 @@
 
 namespace openreg {
 
-// The set of active diagnostics of one kind of code path, one bit each; runtime/diagnostics assigns
-// the bits.
+// The active diagnostics that watch one kind of code path, one bit each; runtime/diagnostics
+// assigns the bits.
 class Watchers {
  public:
   uint32_t bits() const noexcept { return bits_.load(std::memory_order_relaxed); }
@@ -54,8 +54,8 @@ class Watchers {
   std::atomic<uint32_t> bits_{0};
 };
 
-OPENREG_API extern Watchers memory_watchers;  // those that watch allocations and frees
-OPENREG_API extern Watchers stream_watchers;  // those that watch events and waits of the host
+OPENREG_API extern Watchers memory_watchers;  // diagnostics that watch allocations and frees
+OPENREG_API extern Watchers stream_watchers;  // diagnostics that watch events and host waits
 
 // What the host waits for: all streams of a device, one stream, or an event.
 using Awaited = std::variant<c10::DeviceIndex, orStream_t, orEvent_t>;
@@ -63,12 +63,12 @@ using Awaited = std::variant<c10::DeviceIndex, orStream_t, orEvent_t>;
 struct DiagnosticHooks {
   // Memory hooks, called while a memory watcher is on.
 
-  // Returns the program's position (call stack) for a block that is allocated (kState) or freed
-  // (kAll), or null if no diagnostic needs it.
+  // Returns the program's position (call stack) for a block that is being allocated (kState) or
+  // freed (kAll), or null if no diagnostic needs it.
   allocator::Context (*context)(allocator::ContextLevel level) =
       [](allocator::ContextLevel /*level*/) { return allocator::Context(); };
   // Called after a block was allocated; returns the address to hand out. If it throws, the block is
-  // freed without a call of on_free().
+  // freed without a call to on_free().
   void* (*on_allocate)(const allocator::Block* block) = [](const allocator::Block* block) {
     return block->pointer;
   };
@@ -79,9 +79,9 @@ struct DiagnosticHooks {
 
   // Memory hooks, always called.
 
-  // Called before the allocator of `device` is created: returns the source of its segments, either
-  // one that lives forever or `memory`, the source of the device itself. This hook and the next one
-  // are called with the lock held that protects the creation of allocators.
+  // Called before the allocator for `device` is created. Returns the source of its segments: either
+  // one that lives forever, or `memory`, the device's own source. This hook and the next one are
+  // called while the lock that protects the creation of allocators is held.
   allocator::Source* (*source)(c10::DeviceIndex device, allocator::Source* memory) =
       [](c10::DeviceIndex /*device*/, allocator::Source* memory) { return memory; };
   void (*on_allocator)(c10::DeviceIndex device, allocator::CachingAllocator* allocator) =
@@ -101,7 +101,7 @@ struct DiagnosticHooks {
                                                                   orEvent_t /*event*/) {};
   // Called before the event is destroyed. Must not throw.
   void (*on_event_destroy)(orEvent_t event) = [](orEvent_t /*event*/) {};
-  // Called before and after a wait of the host. `error` is the result of the wait, which c10 throws
+  // Called before and after a host wait. `error` is the result of the wait, which c10 throws
   // afterwards; either hook may throw instead.
   void (*before_wait)(const Awaited& awaited) = [](const Awaited& /*awaited*/) {};
   void (*after_wait)(const Awaited& awaited, orError_t error) = [](const Awaited& /*awaited*/,
@@ -115,13 +115,13 @@ struct DiagnosticHooks {
   void (*on_capture_end)() = [] {};
 };
 
-// Registers the table, which must live until the process exits. One table per process; a static
-// initializer calls this.
+// Registers the table, which must live until the process exits. There is one table per process; a
+// static initializer calls this.
 OPENREG_API void set_diagnostic_hooks(const DiagnosticHooks* hooks) noexcept;
 const DiagnosticHooks& diagnostic_hooks() noexcept;
 
-// Calls `wait`, a driver call that makes the host wait for `awaited`, reports the wait to the
-// hooks, and throws the error of the call.
+// Calls `wait`, a driver call that makes the host wait for `awaited`. Reports the wait to the hooks
+// and throws the call's error.
 template <class Wait>
 void wait_for(const Awaited& awaited, const Wait& wait) {
   if (C10_UNLIKELY(stream_watchers.any())) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// error.h - converts errors of the device to PyTorch exceptions.
+// error.h - converts device errors to PyTorch exceptions.
 //
 // The device (runtime/device) returns an orError_t and a message; torch needs a C++ exception whose
 // type determines the Python exception. Only this file converts one to the other. If kernels can
 // throw exceptions, as in the emulation, the driver registers a hook that rethrows them
 // (runtime/emulation/kernel_error.h).
 //
-// Threads: any.
+// Any thread may call these functions.
 #ifndef RUNTIME_C10_ERROR_H_
 #define RUNTIME_C10_ERROR_H_
 
@@ -18,7 +18,7 @@
 namespace openreg {
 
 // Throws the exception for `error`, with the calling thread's last error detail:
-//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as others
+//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as for others
 //   orErrorNotSupported   c10::NotImplementedError (NotImplementedError, a RuntimeError)
 //   orErrorOutOfMemory    c10::OutOfMemoryError (torch.OutOfMemoryError)
 //   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError), in torch's words
@@ -27,7 +27,7 @@ namespace openreg {
 [[noreturn]] OPENREG_API void throw_error(orError_t error);
 
 // A hook that throw_error() calls for a kernel error. It throws the kernel's exception, or returns
-// if there is none. At most one hook per process, registered by a static initializer.
+// if there is none. There is at most one hook per process, which a static initializer registers.
 using RethrowKernelException = void (*)();
 OPENREG_API void set_kernel_exception_hook(RethrowKernelException rethrow);
 

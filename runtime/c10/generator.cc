@@ -24,10 +24,11 @@ constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
 }  // namespace
 
 void GeneratorState::check_not_captured() const {
-  TORCH_CHECK(capture_ == 0,
-              "openreg: cannot read or change the seed or the offset of a generator while a graph "
-              "that uses it is captured, because each replay has its own: do it before or after "
-              "the capture");
+  TORCH_CHECK(
+      capture_ == 0,
+      "openreg: cannot read or change the seed or the offset of a generator while a graph "
+      "that uses it is being captured, because each replay sets its own seed and offset; do "
+      "so before or after the capture");
 }
 
 PhiloxState GeneratorState::position() const {
@@ -51,10 +52,9 @@ PhiloxState GeneratorState::advance(uint64_t count, uint64_t capture) {
         capture_ != 0,
         "openreg: a captured random operator uses a generator that the graph does not know: "
         "register it before the capture (graph.register_generator_state(generator))");
-    TORCH_CHECK(
-        false,
-        "openreg: a random operator outside of the capture uses a generator that is part of "
-        "it: give the operator its own generator, or wait for the end of the capture");
+    TORCH_CHECK(false,
+                "openreg: a random operator outside the capture uses a generator that is part of "
+                "it: give the operator its own generator, or wait until the capture has ended");
   }
   if (capture == 0) {
     return {seed_, std::exchange(offset_, offset_ + taken)};
@@ -145,7 +145,7 @@ c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() cons
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
-  // Return a raw pointer without a reference: torch takes the first reference
+  // Return a raw pointer without taking a reference: torch takes the first one
   // (c10::GeneratorImpl::clone).
   auto copy = std::make_unique<GeneratorImpl>(device().index());
   const PhiloxState position = state_->position();

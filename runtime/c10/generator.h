@@ -2,19 +2,19 @@
 //
 // generator.h - random numbers: one counter-based generator per device.
 //
-// The state is (seed, offset), 16 bytes in two little-endian words, as DTensor's tracker expects.
-// A random operator reserves a range of offsets when it is launched; its kernel computes its random
+// The state is (seed, offset), 16 bytes in two little-endian words, as DTensor's tracker expects. A
+// random operator reserves a range of offsets when it is launched. Its kernel computes its random
 // numbers from that PhiloxState alone, on any thread and at any time. Results therefore depend on
-// the seed and the order of the launches, never on time or threads. CPU kernels need a Mersenne
-// twister: they get one whose whole state is drawn from Philox (make_cpu_generator); the CPU's
+// the seed and the order of launches, never on time or threads. CPU kernels need a Mersenne
+// twister: they get one whose whole state is drawn from Philox (make_cpu_generator). The CPU's
 // default generator is never used.
 //
-// While a graph captures random operators, the sequence does not advance: captured launches reserve
-// offsets that begin at 0, and each replay reserves as many from the sequence (graph.h).
+// While a graph is capturing random operators, the sequence does not advance. Captured launches
+// reserve offsets that begin at 0, and each replay reserves as many numbers from the sequence
+// (graph.h).
 //
-// Threads: as with every generator of torch, the caller must hold mutex() while using one;
-// reserve() takes it itself. GeneratorState has its own lock, because generators and graphs share
-// it.
+// Threads: as with every torch generator, the caller must hold mutex() while using one; reserve()
+// takes it itself. GeneratorState has its own lock, because generators and graphs share it.
 #ifndef RUNTIME_C10_GENERATOR_H_
 #define RUNTIME_C10_GENERATOR_H_
 
@@ -30,35 +30,36 @@
 
 namespace openreg {
 
-// The position at which the current replay begins in the sequence of one generator. Written and
-// read in stream order.
+// The position in one generator's sequence at which the current replay begins. Written and read in
+// stream order.
 struct ReplayedNumbers {
   uint64_t seed = 0;
   uint64_t offset = 0;
 };
 
-// The random numbers of a launch: those of the sequence of `seed`, from `offset` on. For a captured
-// launch, `offset` is relative to the beginning of the replay.
+// A launch's random numbers: those in the sequence of `seed`, from `offset` on. For a captured
+// launch, `offset` is relative to the start of the replay.
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0;
   std::shared_ptr<const ReplayedNumbers> replayed = nullptr;
 };
 
-// The state of a generator. Generators share it by graphsafe_set_state(), and graphs that use it
+// A generator's state. Generators share it through graphsafe_set_state(), and graphs that use it
 // share it with them.
 class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
  public:
   // Get and set the position in the sequence. Both functions throw while a graph that uses this
-  // state is captured.
+  // state is being captured.
   PhiloxState position() const;
   void move(uint64_t seed, uint64_t offset);
 
-  // Reserves `count` random numbers (rounded up to a multiple of 4). `capture` is the capture of
-  // the current stream, or 0 for none. Throws unless this state belongs to exactly that capture.
+  // Reserves `count` random numbers (rounded up to a multiple of 4). `capture` is the current
+  // stream's capture, or 0 if there is none. Throws unless this state belongs to exactly that
+  // capture.
   PhiloxState advance(uint64_t count, uint64_t capture);
 
-  // Makes launches of this capture reserve offsets from 0 from now on. Throws during another
+  // Makes launches in this capture reserve offsets from 0 from now on. Throws during another
   // capture.
   void begin_capture(uint64_t capture, std::shared_ptr<const ReplayedNumbers> replayed);
   // Ends the capture and returns how many random numbers a replay uses. Does nothing if this state
@@ -71,7 +72,7 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
   mutable std::mutex mutex_;
   uint64_t seed_ = c10::default_rng_seed_val;
   uint64_t offset_ = 0;
-  // The capture in progress (0: none), the numbers that it has reserved, and the start of its
+  // The capture in progress (0 if none), the numbers that it has reserved, and the start of its
   // replays.
   uint64_t capture_ = 0;
   uint64_t drawn_ = 0;

@@ -49,9 +49,9 @@ bool belongs(orStream_t stream, uint64_t capture) {
 
 }  // namespace
 
-// A queue of the positions at which each queued replay begins in the generators' sequences.
-// replay() pushes an entry; the first command of the replay pops it. Replays of one graph run in
-// the order in which they were queued.
+// A queue of positions: where each queued replay begins in the generators' sequences. replay()
+// pushes an entry, and the replay's first command pops it. Replays of one graph run in the order in
+// which they were queued.
 class Graph::Replays final : public c10::intrusive_ptr_target {
  public:
   using Numbers = std::vector<ReplayedNumbers>;  // one for each of `targets`
@@ -115,7 +115,7 @@ Graph::~Graph() {
 
 void Graph::add_generator(const at::Generator& generator) {
   TORCH_CHECK(generator.defined() && generator.device().type() == kOpenRegType,
-              "openreg: a graph can use generators of device openreg only: pass one from "
+              "openreg: a graph can use only generators of device openreg: pass one from "
               "torch.Generator(\"openreg\")");
   const auto& state = generator.get<GeneratorImpl>()->state();
   const bool known = std::any_of(generators_.begin(), generators_.end(),
@@ -209,9 +209,9 @@ void Graph::capture_end() {
   TORCH_CHECK(
       state_ == State::kCapturing,
       "openreg: capture_end() without a capture that this graph began: call capture_begin() first");
-  TORCH_CHECK(
-      current_native_stream(device_) == stream_,
-      "openreg: capture_end() on another stream than capture_begin(): make that one current");
+  TORCH_CHECK(current_native_stream(device_) == stream_,
+              "openreg: capture_end() on a different stream than capture_begin(): make that stream "
+              "current");
   const orError_t error = orStreamEndCapture(stream_, &graph_);
   const std::string detail = error != orSuccess ? orGetLastErrorDetail() : "";
   TORCH_CHECK(error != orErrorCaptureWrongThread, detail);

@@ -4,11 +4,11 @@
 // torch.accelerator.Graph and torch.openreg.OpenRegGraph.
 //
 // The driver stores and replays the commands (openreg.h). A Graph adds what torch expects:
-//   - memory that is allocated on captured streams comes from a private pool, so that no other code
-//     gets it during the life of the graph; graphs that never run at the same time may share one.
-//     Pinned memory of a capture has its own pool. reset() releases both;
-//   - each replay reserves its random numbers from the generators' sequences. The first command of
-//     the graph writes their start for the captured kernels (GeneratorState, generator.h).
+//   - memory that is allocated on captured streams comes from a private pool, so no other code gets
+//     it while the graph lives; graphs that never run at the same time may share a pool. Pinned
+//     memory used in a capture has its own pool. reset() releases both;
+//   - each replay reserves its random numbers from the generators' sequences. The graph's first
+//     command writes where they start, for the captured kernels (GeneratorState, generator.h).
 //
 // The Graph owns the driver's graph and its use of the pools. One thread calls capture_begin() and
 // capture_end() on one stream. Any thread may call replay(), which uses the current stream of the
@@ -31,14 +31,14 @@
 
 namespace openreg {
 
-// Tells graphs that the process begins to exit, which drops queued work. From then on a graph does
-// not wait for its queued replays and keeps its memory.
+// Tells graphs that the process is about to exit, which drops queued work. From then on, a graph
+// keeps its memory and does not wait for its queued replays.
 OPENREG_API void leave_replays_to_exit();
 
 // A function that queues a host function on a captured stream, so that each replay calls
 // `run(data)` at this position. `release(data)` is called once, on any thread, when the graph and
-// all its replays have ended; it must not block. After an error neither function is called. The
-// driver's package (runtime/emulation) registers it. Without it no graph can be captured.
+// all its replays have ended; it must not block. After an error, neither function is called. The
+// driver's package (runtime/emulation) registers it. Without it, no graph can be captured.
 using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
                                            void (*release)(void* data), void* data);
 OPENREG_API void set_replay_function_launcher(LaunchReplayFunction launch);
@@ -54,11 +54,11 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   // it before or during the capture.
   void register_generator(const at::Generator& generator);
 
-  // Captures the current stream of the current device, which may be the default stream. If `pool`
-  // is {0, 0}, the graph creates a pool.
+  // Captures the current device's current stream, which may be the default stream. If `pool` is {0,
+  // 0}, the graph creates a pool.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
-  // Ends the capture. If the capture is invalid, throws the reason; the Graph is then as before the
-  // capture.
+  // Ends the capture. If the capture is invalid, throws the reason and leaves the Graph as it was
+  // before the capture.
   void capture_end() override;
   void instantiate() override;
   void replay() override;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The device guard: the implementation behind torch.Stream, torch.Event, torch.accelerator and
-// every c10::DeviceGuard. Stateless; torch keeps one instance for the life of the process. Threads:
-// any.
+// every c10::DeviceGuard. It keeps no state; torch keeps one instance as long as the process lives.
+// Any thread may call it.
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
@@ -21,7 +21,8 @@ namespace {
 
 orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
 
-// The native event that the next record of an event without one takes instead of creating one.
+// A native event. If set, the next record of an event that has none takes it instead of creating
+// one.
 thread_local orEvent_t adopted = nullptr;
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the device hooks that torch calls outside of operators. Stateless; registered when the
-// library is loaded, for the life of the process. Threads: any.
+// Implements the device hooks that torch calls outside operators. They keep no state, and are
+// registered when the library is loaded, as long as the process lives. Any thread may call them.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
@@ -66,8 +66,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<GeneratorImpl>(resolve_device(device));
   }
 
-  // Changes the size of a storage, for resize_ and UntypedStorage.resize_. Copies the old bytes in
-  // the order of the current stream of the storage's device.
+  // Changes a storage's size, for resize_ and UntypedStorage.resize_. Copies the old bytes in the
+  // order of the current stream on the storage's device.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
     TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");

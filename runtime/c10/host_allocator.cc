@@ -26,8 +26,8 @@ struct DestroyEvent {
   void operator()(orEvent_t event) const noexcept { (void)orEventDestroy(event); }
 };
 
-// An event that marks the work that was queued on a stream when memory was freed. Nothing can be
-// recorded on a stream during its capture, so the event is then recorded after the capture.
+// An event that marks the work that was queued on a stream when memory was freed. While the stream
+// is being captured, nothing can be recorded on it, so the event is recorded after the capture.
 struct Event {
   c10::Stream stream;
   std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent> native;
@@ -57,10 +57,11 @@ void free_host_block(void* context);
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event> {
   using Base = at::CachingHostAllocatorImpl<c10::Stream, Event>;
 
-  // Frees memory of a capture differently from torch. torch never reuses memory that was allocated
-  // during a capture and used by a stream, because a replay may use it at any time. Here a captured
-  // copy owns its memory, so no graph uses memory that was freed. torch also cannot process the
-  // events of such memory (it takes a lock twice), so this class tracks the streams itself.
+  // Frees memory from a capture differently than torch does. torch never reuses memory that was
+  // allocated during a capture and used by a stream, because a replay may use it at any time. Here,
+  // a captured copy owns its memory, so no graph uses memory that was freed. Also, torch cannot
+  // process the events of such memory (it takes a lock twice), so this class tracks the streams
+  // itself.
   void free(void* context) override {
     auto* const block = static_cast<at::HostBlock<c10::Stream>*>(context);
     if (in_forked_child()) {
@@ -116,7 +117,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     return try_record(event) && orEventQuery(event.native.get()) != orErrorNotReady;
   }
 
-  // Memory that was allocated in a capture and freed while streams used it.
+  // Memory that was allocated in a capture and was freed while streams were using it.
   struct Used {
     void* context;
     std::vector<Event> events;
@@ -139,7 +140,8 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     }
   }
 
-  // Records the event unless it was recorded already. Returns false while the stream is captured.
+  // Records the event unless it has already been recorded. Returns false while the stream is being
+  // captured.
   bool try_record(Event& event) {
     if (event.native != nullptr) {
       return true;
@@ -200,7 +202,7 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
 };
 
 // Returns the allocator, which is never destroyed, because tensors in static storage may outlive
-// every other object.
+// all other objects.
 HostAllocator& host_allocator() {
   static auto* const allocator = std::make_unique<HostAllocator>().release();
   return *allocator;

@@ -2,9 +2,9 @@
 //
 // host_allocator.h - pinned host memory: torch's caching host allocator over orMallocHost.
 //
-// An asynchronous copy records the block that it uses on its stream (record_pinned_use). If the
-// tensor is freed before the copy is done, the block is reused only after an event of that stream.
-// Threads: any.
+// An asynchronous copy records on its stream the block that it uses (record_pinned_use). If the
+// tensor is freed before the copy is done, the block is reused only after an event on that stream.
+// Any thread may call these functions.
 #ifndef RUNTIME_C10_HOST_ALLOCATOR_H_
 #define RUNTIME_C10_HOST_ALLOCATOR_H_
 

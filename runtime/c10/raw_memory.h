@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// raw_memory.h - device memory without a tensor, identified by its address, for other libraries of
+// raw_memory.h - device memory without a tensor, identified by its address, for other libraries in
 // the process.
 //
 // Blocks come from the caching allocator and count in its statistics. They stay allocated until
-// free_raw(). Threads: any; each call takes one lock.
+// free_raw(). Any thread may call these functions; each call takes one lock.
 #ifndef RUNTIME_C10_RAW_MEMORY_H_
 #define RUNTIME_C10_RAW_MEMORY_H_
 
@@ -14,7 +14,7 @@
 
 namespace openreg {
 
-// Allocates `bytes` bytes of `device` for work on `stream`, which must be a stream of that device.
+// Allocates `bytes` bytes on `device` for work on `stream`, which must be a stream of that device.
 // Returns null for 0 bytes.
 OPENREG_API void* allocate_raw(int64_t bytes, c10::DeviceIndex device, orStream_t stream);
 

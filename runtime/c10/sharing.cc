@@ -51,8 +51,8 @@ SharedMemory& shared_memory() {
 
 void release(void* context);
 
-// Orders later work on `later` after the work queued on `earlier`. `earlier` may be a stream of
-// another device: an event belongs to the device of the stream that records it.
+// Orders later work on `later` after the work queued on `earlier`. `earlier` may be a stream of a
+// different device: an event belongs to the device of the stream that records it.
 orError_t try_order(orStream_t earlier, orStream_t later) {
   int before = 0;
   int device = 0;
@@ -73,15 +73,15 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
   return error;
 }
 
-// Releases imported memory after the work of the streams that used it.
+// Releases imported memory after the work on the streams that used it.
 void release_imported(const Shared& shared) {
   int before = 0;
   if (orGetDevice(&before) != orSuccess || orSetDevice(shared.device) != orSuccess) {
     return;  // a deleter must not throw; the exit of the process releases the memory
   }
   for (const orStream_t user : shared.users) {
-    // This fails for a destroyed stream, whose work was waited for, or when the device is shut
-    // down.
+    // This fails if the stream was destroyed, in which case its work was waited for, or if the
+    // device has been shut down.
     (void)try_order(user, shared.home);
   }
   for (int import = 0; import < shared.imports; ++import) {
@@ -102,8 +102,8 @@ bool is_captured(const Shared& shared) {
           std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
 }
 
-// Returns whether the memory can be released: not while it is exported or captured, and not inside
-// a kernel, which must not queue work.
+// Returns whether the memory can be released. It cannot while it is exported or captured, nor
+// inside a kernel, which must not queue work.
 bool is_releasable(const Shared& shared) {
   int exported = 1;
   return orInKernel() == 0 && !is_captured(shared) &&
@@ -130,8 +130,8 @@ std::vector<std::unique_ptr<Shared>> take_releasable(SharedMemory& memory, size_
   return ended;
 }
 
-// Removes releasable entries under the lock and releases them without it. Returns the bytes that
-// were released.
+// Removes releasable entries under the lock and releases them without it. Returns the number of
+// bytes that were released.
 size_t release_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   {
@@ -172,9 +172,9 @@ c10::DataPtr use(Shared& shared) {
   return {shared.pointer, &shared, &release, c10::Device(kOpenRegType, shared.device)};
 }
 
-// Returns the storage of shared memory: the existing one, or a new one. If the existing storage by
-// now has different memory, it is moved to `other`; the caller drops it after releasing the lock,
-// because dropping the last reference takes the lock.
+// Returns the storage for shared memory: the existing one, or a new one. If the existing storage
+// has meanwhile got different memory, it is moved to `other`. The caller drops it after releasing
+// the lock, because dropping the last reference takes the lock.
 c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10::Storage* other) {
   if (c10::Storage alive(shared.storage.lock()); alive) {
     if (alive.data() == shared.pointer && alive.nbytes() == bytes) {
@@ -192,7 +192,8 @@ c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10:
   return storage;
 }
 
-// A scope in which no waiting memory is released, because it may be the memory to import.
+// A scope in which no waiting memory is released, because it may be the memory that is being
+// imported.
 class Importing {
  public:
   explicit Importing(SharedMemory& memory) : memory_(memory) {
@@ -240,7 +241,7 @@ std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current)
   return streams;
 }
 
-// Returns the stream for exports of `device`, which runs only waits.
+// Returns the stream for exports from `device`, which runs only waits.
 orStream_t export_stream(c10::DeviceIndex device) {
   static std::array<orStream_t, OPENREG_MAX_DEVICES> streams{};
   static std::mutex mutex;
@@ -262,7 +263,7 @@ void order(orStream_t earlier, orStream_t later) {
 }
 
 // Returns a stream whose queued work is ordered after all work on the memory. The current stream is
-// not sufficient, because a queue of torch.multiprocessing pickles in its own thread.
+// not sufficient, because a torch.multiprocessing queue pickles in its own thread.
 orStream_t ordered_stream(const c10::DataPtr& data, c10::DeviceIndex device) {
   const orStream_t current = current_native_stream(device);
   const std::vector<orStream_t> others = streams_of(data, current);

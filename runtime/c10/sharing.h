@@ -7,9 +7,9 @@
 // storage is destroyed: the memory then waits here and returns to the allocator after the last
 // importer has released it. This is checked when anything else is shared or released, by
 // release_shared(), and before an allocation fails. An imported storage releases its memory when
-// the work of its streams is done. A process has one storage for the same bytes: importing them
-// twice, or importing its own bytes, returns the existing storage. Threads: any. In a forked child,
-// releasing does nothing.
+// the work on its streams is done. A process has only one storage for the same bytes: importing
+// them twice, or importing its own bytes, returns the existing storage. Any thread may call these
+// functions. In a forked child, releasing does nothing.
 #ifndef RUNTIME_C10_SHARING_H_
 #define RUNTIME_C10_SHARING_H_
 
@@ -22,9 +22,9 @@
 
 namespace openreg {
 
-// Returns a handle of all bytes of `storage`, which must have at least one. The handle is ordered
-// after the current stream of the storage's device, the memory's own stream and all recorded
-// streams. It is valid for one import_storage(), in any process.
+// Returns a handle to all bytes of `storage`, which must have at least one byte. The handle is
+// ordered after the current stream of the storage's device, the memory's own stream and all
+// recorded streams. It is valid for one import_storage(), in any process.
 OPENREG_API orIpcMemoryHandle export_storage(const c10::Storage& storage);
 
 // Returns the exported storage, of `bytes` bytes. The current stream of `device` waits for the
@@ -32,8 +32,8 @@ OPENREG_API orIpcMemoryHandle export_storage(const c10::Storage& storage);
 OPENREG_API c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t bytes,
                                         c10::DeviceIndex device);
 
-// Releases memory that no process imports any more. Returns how many bytes returned to the
-// allocator of this process or to the exporter.
+// Releases memory that no process imports any longer. Returns how many bytes returned to this
+// process's allocator or to the exporter.
 OPENREG_API size_t release_shared();
 
 // Implements c10::Allocator::recordStream: records that work on `stream` uses the memory. Does

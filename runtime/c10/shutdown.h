@@ -3,9 +3,9 @@
 // shutdown.h - shuts the device down while other threads are still inside a call.
 //
 // After the interpreter has exited, no thread may return to it: CPython ends a thread that asks for
-// the GIL by unwinding it, through code that must not be unwound, and the process aborts. A thread
-// that waits for the device while another thread shuts it down therefore gets no error: it stays in
-// its call until the process exits. Threads: any.
+// the GIL by unwinding it, through code that must not be unwound, and the process aborts. For this
+// reason, a thread that is waiting for the device while another thread shuts it down gets no error:
+// it stays in its call until the process exits. Any thread may call these functions.
 #ifndef RUNTIME_C10_SHUTDOWN_H_
 #define RUNTIME_C10_SHUTDOWN_H_
 

@@ -18,9 +18,9 @@ namespace {
 
 static_assert(sizeof(orStream_t) == sizeof(c10::StreamId));
 
-// The current stream of each device in this thread; null means the default stream. A thread
-// allocates the array when it first changes a current stream, which most threads never do, so
-// static TLS holds one pointer.
+// Each device's current stream in this thread; null means the default stream. A thread allocates
+// the array when it first changes a current stream, which most threads never do. Static TLS
+// therefore holds only one pointer.
 using CurrentStreams = std::array<orStream_t, OPENREG_MAX_DEVICES>;
 thread_local CurrentStreams* current_streams = nullptr;
 
@@ -55,7 +55,7 @@ c10::Stream wrap(orStream_t handle, c10::DeviceIndex device) {
   return c10::Stream(c10::Stream::UNSAFE, where, reinterpret_cast<c10::StreamId>(handle));
 }
 
-// The stream pool of one device and one priority.
+// The stream pool for one device and one priority.
 struct Pool {
   std::mutex mutex;
   std::array<orStream_t, kStreamsPerPool> streams{};

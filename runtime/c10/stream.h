@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// stream.h - converts streams (c10::Stream to orStream_t and back), and keeps the current stream of
-// each thread and device.
+// stream.h - converts streams (c10::Stream to orStream_t and back), and keeps each thread's current
+// stream on each device.
 //
-// A StreamId is 0 for the default stream and otherwise the driver's handle, so that translation is
-// a cast. torch's streams come from a pool of kStreamsPerPool streams per device and priority,
-// round robin: a c10::Stream is a value, and torch never tells a backend that a stream is no longer
-// used. Threads: any; the current stream belongs to the calling thread.
+// A StreamId is 0 for the default stream and the driver's handle for any other stream, so a
+// conversion is a cast. torch's streams come from a pool of kStreamsPerPool streams per device and
+// priority, round robin: a c10::Stream is a value, and torch never tells a backend that a stream is
+// no longer used. Any thread may call these functions; the current stream belongs to the calling
+// thread.
 #ifndef RUNTIME_C10_STREAM_H_
 #define RUNTIME_C10_STREAM_H_
 

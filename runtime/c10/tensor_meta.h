@@ -3,16 +3,16 @@
 // tensor_meta.h - tensor metadata: what a backend stores with a tensor besides sizes, strides and
 // dtype (torch's BackendMeta).
 //
-// Hardware often needs values in an order that strides cannot express (tiles, blocks of channels).
-// A backend records it here: a format, and its own bytes. No kernel of this device reads it. A
-// TensorImpl owns its meta. A meta never changes after construction, so that tensors may share one:
-// torch does so in detach(), Parameter() and .data, through BackendMeta::clone, which returns the
-// same object by default. A backend whose meta changes in place must override clone.
+// Hardware often needs values in an order that strides cannot express (tiles, channel blocks). A
+// backend records it here: a format, and its own bytes. No kernel on this device reads it. A
+// TensorImpl owns its meta. A meta never changes after construction, so tensors may share one:
+// torch does this in detach(), Parameter() and .data, through BackendMeta::clone, which by default
+// returns the same object. A backend whose meta changes in place must override clone.
 //
-// torch.save, pickle and torch.jit.save write it through torch::jit::TensorBackendMetaRegistry,
-// which offers a map from strings to bools: to_text() is a key of that map, and parse_tensor_meta()
-// reads it. Threads: any thread may read; setting follows the rules of any in-place change of a
-// tensor.
+// torch.save, pickle and torch.jit.save write the meta through
+// torch::jit::TensorBackendMetaRegistry, which offers a map from strings to bools. to_text()
+// returns a key of that map, and parse_tensor_meta() reads it. Any thread may read a meta; setting
+// one follows the rules for any in-place change to a tensor.
 #ifndef RUNTIME_C10_TENSOR_META_H_
 #define RUNTIME_C10_TENSOR_META_H_
 
@@ -34,7 +34,7 @@ namespace openreg {
 constexpr int64_t kLargestMetaInteger = INT32_MAX;
 constexpr size_t kLargestTensorData = size_t{64} << 10;
 
-// The metadata of a tensor. To add a field, add the member here, its name in to_text() and
+// A tensor's metadata. To add a field, add the member here, its name in to_text() and
 // parse_tensor_meta(), and its check in make_tensor_meta().
 struct TensorMeta final : c10::BackendMeta {
   using Keys = std::unordered_map<std::string, bool>;
@@ -58,7 +58,7 @@ struct TensorMeta final : c10::BackendMeta {
 
 using TensorMetaPtr = c10::intrusive_ptr<TensorMeta>;
 
-// Creates a meta. Throws c10::ValueError if an integer is out of range or the data too large.
+// Creates a meta. Throws c10::ValueError if an integer is out of range or the data is too large.
 OPENREG_API TensorMetaPtr make_tensor_meta(int64_t version, int64_t format, std::string data);
 
 // Returns the meta of a tensor, or null if it has none. Throws c10::ValueError unless the tensor is

@@ -164,7 +164,7 @@ orError_t Allocations::Free(void* pointer) {
     return Fail(orErrorInvalidDevicePointer,
                 "orFree of %p: %s; pass a pointer from orMalloc that has not been freed", pointer,
                 IsReady() && arena.Contains(pointer)
-                    ? "a device address outside of every live allocation"
+                    ? "a device address that is not inside any live allocation"
                     : "not a device address");
   }
   if (found->import != nullptr) {

@@ -68,7 +68,7 @@ TEST_F(AllocationTest, InvalidPointersAreNotFreed) {
                "it points 1 bytes into the allocation");
   EXPECT_FAILS(orFree(memory + 9999), orErrorInvalidDevicePointer, "start address");
   EXPECT_FAILS(orFree(memory + 10000), orErrorInvalidDevicePointer,
-               "outside of every live allocation");
+               "not inside any live allocation");
   int host = 0;
   EXPECT_FAILS(orFree(&host), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_FAILS(orFree(reinterpret_cast<void*>(1)), orErrorInvalidDevicePointer,
@@ -110,7 +110,7 @@ TEST_F(AllocationTest, KernelsSeeMemoryAtAConstantOffset) {
   EXPECT_OK(orGetKernelPointer(&same, &host));
   EXPECT_EQ(same, &host);
   EXPECT_FAILS(orGetKernelPointer(&same, reinterpret_cast<void*>(window.base + window.size - 1)),
-               orErrorInvalidDevicePointer, "outside of every live allocation");
+               orErrorInvalidDevicePointer, "not inside any live allocation");
   EXPECT_FAILS(orGetKernelPointer(nullptr, &host), orErrorInvalidValue, "kernel_pointer is null");
   EXPECT_FAILS(orGetAddressWindow(nullptr), orErrorInvalidValue, "window is null");
 }
@@ -128,7 +128,7 @@ TEST_F(AllocationTest, AttributesDescribeEveryKindOfPointer) {
     EXPECT_EQ(attributes.imported, 0);
   }
   EXPECT_FAILS(orPointerGetAttributes(&attributes, memory + 5000), orErrorInvalidDevicePointer,
-               "outside of every live allocation");
+               "not inside any live allocation");
   for (const void* host : {static_cast<const void*>(&attributes), static_cast<const void*>(nullptr),
                            reinterpret_cast<const void*>(UINTPTR_MAX)}) {
     ASSERT_OK(orPointerGetAttributes(&attributes, host));

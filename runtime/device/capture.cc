@@ -164,7 +164,7 @@ orError_t Captures::End(Stream* stream, orGraph_t* handle) {
     } else {
       error = Fail(
           orErrorCaptureInvalidated,
-          "orStreamEndCapture: the capture is invalid, so there is no graph. The reason was: %s",
+          "orStreamEndCapture: the capture is invalid, so it produces no graph. The reason was: %s",
           capture->reason.c_str());
     }
     Drop(capture);

@@ -74,8 +74,9 @@ orError_t Locate(const char* function, const char* which, const void* pointer, s
   if (!arena.Contains(pointer)) {
     const Window& half = arena.half();
     if (address + size < address || (address < half.base && address + size > half.base)) {
-      return Fail(orErrorInvalidCopy, "%s: the %s, %zu bytes at %p, is not a range of host memory",
-                  function, which, size, pointer);
+      return Fail(orErrorInvalidCopy,
+                  "%s: the %s at %p, %zu bytes long, is not a range of host memory", function,
+                  which, pointer, size);
     }
     HostBlock block;
     const bool pinned = HostMemory::Get().Find(pointer, &block);
@@ -95,8 +96,8 @@ orError_t Locate(const char* function, const char* which, const void* pointer, s
   Allocation allocation;
   if (!Allocations::Get().Find(pointer, &allocation)) {
     return Fail(orErrorInvalidDevicePointer,
-                "%s: the %s %p is a device address outside of every live allocation", function,
-                which, pointer);
+                "%s: the %s %p is a device address that is not inside any live allocation",
+                function, which, pointer);
   }
   if (size > allocation.size - (address - allocation.base)) {
     return Fail(orErrorInvalidCopy,

@@ -195,7 +195,7 @@ TEST_F(CopyTest, RangesThatExceedTheirAllocationAreRefused) {
   EXPECT_FAILS(orMemcpy(host.data(), host.data(), huge, orMemcpyHostToHost), orErrorInvalidCopy,
                "not a range of host memory");
   EXPECT_FAILS(orMemcpy(memory + 5000, host.data(), 1, orMemcpyHostToDevice),
-               orErrorInvalidDevicePointer, "outside of every live allocation");
+               orErrorInvalidDevicePointer, "not inside any live allocation");
   void* pinned = nullptr;
   ASSERT_OK(orMallocHost(&pinned, 10));
   EXPECT_FAILS(orMemcpy(memory, pinned, 11, orMemcpyHostToDevice), orErrorInvalidCopy,
@@ -203,7 +203,7 @@ TEST_F(CopyTest, RangesThatExceedTheirAllocationAreRefused) {
   EXPECT_OK(orFreeHost(pinned));
   ASSERT_OK(orFree(memory));
   EXPECT_FAILS(orMemcpy(host.data(), memory, 1, orMemcpyDeviceToHost), orErrorInvalidDevicePointer,
-               "outside of every live allocation");
+               "not inside any live allocation");
 }
 
 TEST_F(CopyTest, KindAndPointersMustAgree) {

@@ -26,7 +26,7 @@
 namespace openreg::device {
 namespace {
 
-// Waits for the device and returns the earliest error of a kernel.
+// Waits for the device and returns the earliest kernel error.
 orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelError>* error) {
   if (!Streams::Get().WaitIdle(device)) {
     return Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",

@@ -110,7 +110,7 @@ TEST_F(DeviceTest, ResetWaitsAndReleasesEverythingOfItsDevice) {
   ASSERT_OK(orDeviceReset());
   EXPECT_TRUE(ran.load());
   EXPECT_OK(orDeviceSynchronize());
-  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "outside of every live allocation");
+  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "not inside any live allocation");
   EXPECT_FAILS(orStreamQuery(stream), orErrorInvalidHandle, "is not a stream, or it was destroyed");
   EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "is not an event, or it was destroyed");
   size_t free_bytes = 0, total = 0;

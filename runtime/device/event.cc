@@ -118,7 +118,8 @@ Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
     (void)Fail(orErrorSystem,
-               "cannot create an event: the limit of %u events has been reached; destroy some",
+               "cannot create an event: the limit of %u events or of host memory has been reached; "
+               "destroy an event",
                table_.kCapacity);
     return nullptr;
   }

@@ -241,7 +241,7 @@ struct Late {
     if (memory != nullptr) {
       std::fprintf(stderr, "late free: %s\n", orGetErrorName(orFree(memory)));
       REQUIRE(orFree(memory) == orErrorInvalidDevicePointer);
-      REQUIRE(LastErrorHas("outside of every live allocation"));
+      REQUIRE(LastErrorHas("not inside any live allocation"));
     }
   }
   void* memory = nullptr;

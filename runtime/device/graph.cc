@@ -20,15 +20,14 @@
 namespace openreg::device {
 namespace {
 
-// The number of short kernels of a graph that run before the stream's consumer checks for other
-// work.
+// How many short kernels of a graph run before the stream's consumer checks for other work.
 constexpr uint64_t kShortBatch = 64;
 
 constexpr size_t kArgumentAlignment = 16;
 
 std::atomic<int32_t> last_number{0};
 
-// The argument of a replay that runs within its call.
+// The arguments of a replay that runs within its launching call.
 struct InlineReplay {
   Graph* graph;
   const orActivity* record;  // the replay's record; null if it is not recorded
@@ -147,7 +146,7 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
       }
       break;
     case Command::kWait:
-      break;  // a wait is never captured
+      break;  // a wait never becomes a node
   }
 }
 
@@ -212,7 +211,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
   return true;
 }
 
-// Queues the replay's command. Requires launch_.
+// Queues the replay's command. The caller must hold launch_.
 orError_t Graph::QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
                              const orActivity* record) {
   Retain();
@@ -301,7 +300,7 @@ orError_t Graph::Launch(const StreamQueue& queue) {
 orError_t Graph::Draw(const char* path) const {
   std::FILE* file = std::fopen(path, "w");
   if (file == nullptr) {
-    return Fail(orErrorSystem, "orGraphDebugDotPrint: %s cannot be written: %s", path,
+    return Fail(orErrorSystem, "orGraphDebugDotPrint: cannot open %s for writing: %s", path,
                 std::strerror(errno));
   }
   std::fprintf(file, "digraph openreg {\n  node [shape=box];\n");
@@ -329,7 +328,9 @@ Graphs& Graphs::Get() {
 orError_t Graphs::Create(Graph* graph, orGraph_t* handle) {
   GraphSlot* slot = table_.Take();
   if (slot == nullptr) {
-    return Fail(orErrorSystem, "a graph cannot be created: %u exist already; destroy some",
+    return Fail(orErrorSystem,
+                "cannot create a graph: the limit of %u graphs or of host memory has been reached; "
+                "destroy a graph",
                 table_.kCapacity);
   }
   std::lock_guard lock(mutex_);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// graph.h - the work of one capture, and its replays.
+// graph.h - the work recorded by one capture, and its replays.
 //
-// Nodes are stored in the order of their capture. Every node comes after the nodes it depends on,
-// so a single stream can run them in that order. A replay is one command of its stream: each time
-// the stream's consumer reaches it, it runs some nodes (RunSome), and it is done after the last
-// one. The dependencies are stored to check that all branches were joined, and for the DOT output.
+// Nodes are stored in the order in which they were captured. Every node comes after the nodes it
+// depends on, so a single stream can run them in that order. A replay is one command of its stream.
+// Each time the stream's consumer reaches it, it runs some nodes (RunSome); it is done after the
+// last one. The dependencies are stored to check that all branches were joined, and for the DOT
+// output.
 //
 // A Graph is owned jointly by its handle and by each queued replay. Its nodes do not change after
-// the capture (capture.h) has ended. All functions may be called from every thread, except Add and
-// AddRecord, which require the lock of Captures.
+// the capture (capture.h) has ended. Any thread may call any function except Add and AddRecord,
+// which require the lock of Captures.
 #ifndef RUNTIME_DEVICE_GRAPH_H_
 #define RUNTIME_DEVICE_GRAPH_H_
 
@@ -40,11 +41,12 @@ class Graph {
   void Retain() { owners_.fetch_add(1, std::memory_order_relaxed); }
   void Release();
 
-  // Add a node that depends on the nodes `after`: a piece of work, or the record of a timed event.
+  // Add a node that depends on the nodes `after`. The node is a piece of work, or the record of a
+  // timed event.
   uint32_t Add(const Work& work, const Stream* stream, std::vector<uint32_t> after);
   uint32_t AddRecord(Event* event, uint64_t event_handle, const Stream* stream,
                      std::vector<uint32_t> after);
-  // Returns a node on which nothing in `heads` depends, directly or indirectly, or size() if there
+  // Returns a node on which no node in `heads` depends, directly or indirectly, or size() if there
   // is none.
   uint32_t FindUnjoined(const std::vector<uint32_t>& heads) const;
   uint32_t StreamOf(uint32_t node) const { return nodes_[node].stream; }
@@ -87,9 +89,9 @@ class Graph {
                         const orActivity* record);
 
   const int device_;
-  const int32_t number_;  // names the graph in records
+  const int32_t number_;  // identifies the graph in activity records
   std::vector<Node> nodes_;
-  std::vector<unsigned char> arguments_;  // those of each node start at a multiple of 16
+  std::vector<unsigned char> arguments_;  // each node's arguments start at a multiple of 16
   bool runs_inline_ = true;               // whether all nodes may run inline
   bool has_team_ = false;                 // whether some node uses a team
   uint64_t work_ns_ = 0;
@@ -110,7 +112,7 @@ class Graphs {
  public:
   static Graphs& Get();
   orError_t Create(Graph* graph, orGraph_t* handle);  // takes ownership of the graph on success
-  // Returns the graph with an additional owner; null if the handle names none.
+  // Returns the graph with an additional owner, or null if the handle names no graph.
   Graph* Find(orGraph_t handle);
   orError_t Destroy(orGraph_t handle);
   void DestroyAll(int device);

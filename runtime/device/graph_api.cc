@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of captures and graphs.
+// Implements the C functions for captures and graphs.
 #include "runtime/device/capture.h"
 #include "runtime/device/error.h"
 #include "runtime/device/graph.h"
@@ -13,7 +13,7 @@
 namespace openreg::device {
 namespace {
 
-// A graph that a handle names. Shares its ownership, so that another thread may destroy the handle.
+// A graph that a handle names. Shares ownership of it, so another thread may destroy the handle.
 class FoundGraph {
  public:
   explicit FoundGraph(orGraph_t handle) : graph_(Graphs::Get().Find(handle)) {}
@@ -54,7 +54,8 @@ extern "C" {
 OPENREG_API orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
   if (mode == nullptr || !IsMode(*mode)) {
     return Fail(orErrorInvalidValue,
-                "orThreadExchangeStreamCaptureMode: mode is null or not an orStreamCaptureMode");
+                "orThreadExchangeStreamCaptureMode: mode must point to an orStreamCaptureMode, but "
+                "is null or points to an invalid value");
   }
   const auto before = static_cast<orStreamCaptureMode>(thread_state.capture_mode);
   thread_state.capture_mode = static_cast<uint8_t>(*mode);
@@ -177,7 +178,7 @@ OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t handle, const char* path) {
     return error;
   }
   if (path == nullptr) {
-    return Fail(orErrorInvalidValue, "orGraphDebugDotPrint: path is null: pass the name of a file");
+    return Fail(orErrorInvalidValue, "orGraphDebugDotPrint: path is null: pass a file name");
   }
   return graph->Draw(path);
 }

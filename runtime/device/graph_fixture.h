@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// graph_fixture.h - what tests of captures and graphs share: captures, and kernels for them.
+// graph_fixture.h - what the capture and graph tests share: captures, and kernels to be captured.
 #ifndef RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 #define RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 
@@ -13,7 +13,7 @@
 
 namespace openreg::device {
 
-// A kernel that adds to a host variable and does not consume its arguments, like the kernels of
+// A kernel that adds to a host variable and does not consume its arguments, like the kernels in
 // aten.
 struct Add {
   std::atomic<int>* sum;
@@ -21,7 +21,7 @@ struct Add {
   static orError_t Run(void* arguments) {
     auto* add = static_cast<Add*>(arguments);
     add->sum->fetch_add(add->value);
-    add->value = 1000;  // changes this run's copy
+    add->value = 1000;  // changes only this run's copy
     return orSuccess;
   }
 };
@@ -54,8 +54,8 @@ class GraphTest : public DeviceTest {
     return status;
   }
 
-  // Checks that the capture of `stream` is invalid, that its end reports `reason`, and that both
-  // the stream and captures work afterwards.
+  // Checks that the capture on `stream` is invalid, that ending it reports `reason`, and that
+  // afterwards the stream works and can be captured again.
   void ExpectInvalid(orStream_t stream, const std::string& reason) {
     EXPECT_EQ(StatusOf(stream), orStreamCaptureStatusInvalidated);
     std::atomic<int> sum{0};

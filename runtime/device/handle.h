@@ -4,12 +4,11 @@
 //
 // A handle is a number made of a generation, an index into the table, and a tag that distinguishes
 // the tables. An object stores its current handle, so checking a handle is a load and a compare.
-// Objects are recycled, and freed only with their table; the tables of streams and events are never
-// freed. Looking up a stale handle therefore touches no freed memory, and a forged handle finds no
-// object.
+// Objects are recycled, and freed only together with their table; the stream and event tables are
+// never freed. Looking up a stale handle therefore touches no freed memory, and a forged handle
+// finds no object.
 //
-// T derives from HandleSlot. Find may be called from every thread at any time; the other functions
-// lock.
+// T derives from HandleSlot. Any thread may call Find at any time; the other functions lock.
 #ifndef RUNTIME_DEVICE_HANDLE_H_
 #define RUNTIME_DEVICE_HANDLE_H_
 
@@ -53,15 +52,15 @@ class HandleTable {
                                                                                    : nullptr;
   }
 
-  // Returns the object with this index. Objects 0 to size()-1 exist; each has been in use at least
-  // once.
+  // Returns the object with this index. Objects 0 to size()-1 exist, and each has been in use at
+  // least once.
   T* At(uint32_t index) const {
     return &chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
   }
   uint32_t size() const { return size_.load(std::memory_order_acquire); }
 
-  // Returns an object that has no other user and no handle yet; null if the table or the memory is
-  // full.
+  // Returns an object that has no other user and no handle yet. Returns null if the table is full
+  // or host memory is exhausted.
   T* Take() {
     std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -95,7 +94,7 @@ class HandleTable {
     return handle;
   }
 
-  // Invalidates the handle of the object. Returns false if another thread did so first.
+  // Invalidates the object's handle. Returns false if another thread did so first.
   bool Retire(T* object, uint64_t handle) {
     return object->handle.compare_exchange_strong(handle, 0, std::memory_order_seq_cst);
   }

@@ -2,9 +2,9 @@
 //
 // host_memory.h - the registry of pinned host memory.
 //
-// Pinning is only bookkeeping here: copies need to know which host memory stays valid until they
-// run. No page is locked, because only the CPU reads the memory. One object per process with one
-// lock, never destroyed.
+// Pinning is only bookkeeping here: a copy must know which host memory stays valid until the copy
+// runs. No page is locked, because only the CPU reads the memory. There is one object per process,
+// with one lock, which is never destroyed.
 #ifndef RUNTIME_DEVICE_HOST_MEMORY_H_
 #define RUNTIME_DEVICE_HOST_MEMORY_H_
 

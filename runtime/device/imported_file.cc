@@ -22,7 +22,7 @@ struct flock Range(short type, uint64_t offset, uint64_t size) {
   return range;
 }
 
-// The descriptors of other processes' files. A forked child closes them. 0: unused.
+// The descriptors of other processes' files, which a forked child closes. 0 means unused.
 constexpr int kMaxImports = 4096;
 std::atomic<int> import_files[kMaxImports];
 
@@ -42,8 +42,10 @@ std::shared_ptr<ImportedFile> ImportedFile::Keep(const char* function, int file)
   const int slot = KeepImportFile(file);
   if (slot < 0) {
     close(file);
-    (void)Fail(orErrorSystem, "%s: %d ranges of other processes are imported already; release some",
-               function, kMaxImports);
+    (void)Fail(
+        orErrorSystem,
+        "%s: the limit of %d open files of other processes has been reached; release some imports",
+        function, kMaxImports);
     return nullptr;
   }
   return std::make_shared<ImportedFile>(file, slot);
@@ -77,8 +79,8 @@ bool ImportedFile::Free(uint64_t offset, uint64_t size) const {
 
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size) {
   struct flock range = Range(F_WRLCK, address - arena.device(device).base, size);
-  // If the operating system returns an error, the block stays reserved: wasting it is better than
-  // sharing it by mistake.
+  // If the operating system returns an error, the block stays reserved: wasting the block is better
+  // than sharing it by mistake.
   return fcntl(arena.file(device), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 

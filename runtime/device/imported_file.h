@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// imported_file.h - the open files of other processes' device memory, and the locks that mark
-// imports.
+// imported_file.h - the open files that hold other processes' device memory, and the locks that
+// mark imported bytes.
 //
 // The importer opens the exporter's memfd (memfd.h) and holds a read lock (F_OFD_SETLK) on the
-// bytes of the file as long as they are mapped. The operating system drops the lock when the
-// process ends, so nothing remains if either side is killed. The owner requests a conflicting lock
+// imported bytes as long as they are mapped. The operating system drops the lock when the process
+// ends, so nothing remains if either process is killed. The owner requests a conflicting lock
 // before it reuses freed memory.
 //
-// All state is guarded by the lock of Allocations.
+// The lock of Allocations guards all state.
 #ifndef RUNTIME_DEVICE_IMPORTED_FILE_H_
 #define RUNTIME_DEVICE_IMPORTED_FILE_H_
 
@@ -19,7 +19,8 @@
 
 namespace openreg::device {
 
-// The memory file of another process's device, opened by this process. Its locks end with it.
+// The memory file of another process's device, opened by this process. Its locks end when it is
+// closed.
 class ImportedFile {
  public:
   // Creates the object, which takes ownership of `file`. Returns null, and fails with `function` in
@@ -31,8 +32,8 @@ class ImportedFile {
   ImportedFile& operator=(const ImportedFile&) = delete;
   int get() const { return file_; }
 
-  // Takes the read lock of these bytes, for which Free must be true. Returns false, with errno set,
-  // if the operating system refuses.
+  // Takes a read lock on these bytes. Free(offset, size) must hold. Returns false and sets errno if
+  // the operating system refuses.
   bool Lock(uint64_t offset, uint64_t size);
   void Unlock(uint64_t offset);
 
@@ -43,10 +44,11 @@ class ImportedFile {
  private:
   const int file_;
   const int slot_;
-  std::map<uint64_t, uint64_t> locked_;  // the end of each locked range by its start
+  std::map<uint64_t, uint64_t> locked_;  // maps the start of each locked range to its end
 };
 
-// Returns whether another process has locked some of these bytes of one of our devices.
+// Returns whether another process has locked any of these bytes, which belong to one of our
+// devices.
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size);
 
 // Called in a forked child. Closes the child's copies of our files, which would keep the locks

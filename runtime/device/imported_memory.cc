@@ -15,10 +15,10 @@
 namespace openreg::device {
 namespace {
 
-// Identifies bytes of a file: the number of the file, the offset, and the size.
+// Identifies bytes in a file: the file's number, the offset, and the size.
 using ImportKey = std::tuple<uint64_t, uint64_t, size_t>;
 
-// Returns the addresses of all imports.
+// Returns the address of each import.
 std::map<ImportKey, uintptr_t>& Imported() {
   // Never destroyed, because blocks may be freed until the very end of the process.
   static auto& imported = *new std::map<ImportKey, uintptr_t>;
@@ -72,7 +72,7 @@ orError_t MapImportLocked(const char* function, Import import, size_t size, int 
   if (!allocations.AddLocked({*base, size, mapped, device, -1, kept.get()})) {
     arena.UnmapImport(pages, mapped);
     allocations.FreeImportRangeLocked(pages, mapped);
-    return Fail(orErrorSystem, "%s: out of host memory for the table of allocations", function);
+    return Fail(orErrorSystem, "%s: out of host memory for the allocation table", function);
   }
   (void)kept.release();  // the allocation owns it now; see CloseImportLocked
   Imported().emplace(key, *base);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// imported_memory.h - memory of other processes that is mapped into this one.
+// imported_memory.h - other processes' memory that is mapped into this one.
 //
 // Each import is an allocation in the import window. All handles of the same bytes share one
-// import. It shares ownership of the file through which its bytes are locked (imported_file.h).
+// import. An import shares ownership of the file whose lock covers its bytes (imported_file.h).
 //
-// Functions whose name ends with Locked require the lock of Allocations.
+// The caller of a function whose name ends with Locked must hold the lock of Allocations.
 #ifndef RUNTIME_DEVICE_IMPORTED_MEMORY_H_
 #define RUNTIME_DEVICE_IMPORTED_MEMORY_H_
 
@@ -25,15 +25,15 @@ struct Import {
   uint64_t offset;  // position of the first byte in the file
 };
 
-// Returns the allocation of these bytes of a file, or null if they are not imported.
+// Returns the allocation for these bytes of a file, or null if they are not imported.
 Allocation* FindImportLocked(uint64_t number, uint64_t offset, size_t size);
 
-// Maps the pages of [offset, offset + size) of a locked file as memory of `device` and stores the
-// import with the allocation. Fails with `function` in the message.
+// Maps the pages of [offset, offset + size) of a locked file as memory of `device`, and stores the
+// import with its allocation. Fails with `function` in the message.
 orError_t MapImportLocked(const char* function, Import import, size_t size, int device,
                           uintptr_t* base);
 
-// Matches one open of the allocation. The last release unmaps the memory and drops its lock.
+// Undoes one open of the allocation. The last release unmaps the memory and drops its lock.
 void ReleaseImportLocked(Allocation* allocation);
 
 // Releases all imports of a device.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // injected_fault.h - how the device queries the faults that tests inject with fault_injection.h.
-// Threads: any.
+// Any thread may call these functions.
 #ifndef RUNTIME_DEVICE_INJECTED_FAULT_H_
 #define RUNTIME_DEVICE_INJECTED_FAULT_H_
 
 namespace openreg::device {
 
-// Counts one allocation, or one kernel. Returns whether it must fail; the caller returns the error.
+// Count one allocation or one kernel. Return whether it must fail; the caller then returns the
+// error.
 bool MallocFaultDue();
 bool KernelFaultDue();
 

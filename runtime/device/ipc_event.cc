@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of interprocess event handles. A handle holds the location of a shared
-// page (memfd.h) and the serial number of one of its slots (shared_page.h).
+// Implements the C functions for interprocess event handles. A handle holds the location of a
+// shared page (memfd.h) and the serial number of one of its slots (shared_page.h).
 #include <memory>
 #include <utility>
 
@@ -34,7 +34,7 @@ orError_t Export(orIpcEventHandle* handle, const Event& event) {
   if (event.scope() != Event::Scope::kShared) {
     return Fail(orErrorInvalidValue, "orIpcGetEventHandle: the event %s",
                 event.scope() == Event::Scope::kImported
-                    ? "belongs to another process: pass its handle on"
+                    ? "was opened from a handle: pass that handle on instead"
                     : "was created without orEventInterprocess");
   }
   std::shared_ptr<MappedPage> own;
@@ -58,18 +58,18 @@ orError_t Import(orEvent_t* event, const EventHandle& exported) {
   }
   if (page == own) {
     return Fail(orErrorInvalidValue,
-                "orIpcOpenEventHandle: the handle was made by this process: use that event");
+                "orIpcOpenEventHandle: this process made the handle: use the event itself");
   }
   if (exported.device >= arena.device_count()) {
     return Fail(orErrorInvalidDevice,
-                "orIpcOpenEventHandle: the event belongs to device %d, and this process has %d "
-                "devices (OPENREG_DEVICE_COUNT)",
+                "orIpcOpenEventHandle: the event belongs to device %d, but this process has only "
+                "%d devices (OPENREG_DEVICE_COUNT)",
                 exported.device, arena.device_count());
   }
   MarkWord word;
   if (!page->Read(exported.serial, &word)) {
     return Fail(orErrorInvalidValue,
-                "orIpcOpenEventHandle: process %d has destroyed the event before it was opened; "
+                "orIpcOpenEventHandle: process %d destroyed the event before it was opened; "
                 "keep the event until the other process has opened it",
                 exported.page.process);
   }

@@ -176,10 +176,10 @@ TEST_F(IpcEventTest, ADestroyedEventIsReported) {
   EXPECT_FAILS(orStreamWaitEvent(nullptr, event, 0), orErrorInvalidHandle, "has destroyed it");
   EXPECT_OK(orEventDestroy(event));
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
-               "has destroyed the event before it was opened");
+               "destroyed the event before it was opened");
   ASSERT_EQ(remote.Ask("event"), "ok 1");  // reuses the slot of the destroyed event
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
-               "has destroyed the event before it was opened");
+               "destroyed the event before it was opened");
   remote.Kill();
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "that process must be alive");
@@ -191,7 +191,7 @@ TEST_F(IpcEventTest, AnImportedEventIsReadOnly) {
   EXPECT_FAILS(orEventRecord(event, nullptr), orErrorNotSupported,
                "only the process that created it");
   orIpcEventHandle handle;
-  EXPECT_FAILS(orIpcGetEventHandle(&handle, event), orErrorInvalidValue, "pass its handle on");
+  EXPECT_FAILS(orIpcGetEventHandle(&handle, event), orErrorInvalidValue, "pass that handle on");
   int device = -1;
   EXPECT_OK(orEventGetDevice(event, &device));
   EXPECT_EQ(device, 0);
@@ -204,7 +204,7 @@ TEST_F(IpcEventTest, InvalidHandlesAreRefused) {
   EXPECT_FAILS(orEventCreateWithFlags(&event, orEventInterprocess | orEventEnableTiming),
                orErrorInvalidValue, "keeps no time");
   orIpcEventHandle handle{};
-  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "no handle");
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "not a valid handle");
   EXPECT_FAILS(orIpcOpenEventHandle(nullptr, &handle), orErrorInvalidValue, "must not be null");
   EXPECT_FAILS(orIpcOpenEventHandle(&event, nullptr), orErrorInvalidValue, "must not be null");
   ASSERT_OK(orEventCreate(&event));
@@ -213,7 +213,7 @@ TEST_F(IpcEventTest, InvalidHandlesAreRefused) {
   orEvent_t shared = Create();
   EXPECT_FAILS(orIpcGetEventHandle(nullptr, shared), orErrorInvalidValue, "handle is null");
   handle = Export(shared);
-  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "use that event");
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "use the event itself");
 }
 
 TEST_F(IpcEventTest, AFileThatIsNotASharedPageIsRefused) {

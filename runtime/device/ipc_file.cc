@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of files that other processes map.
+// Implements the C functions for files that other processes map.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ class Mappings {
     return mappings;
   }
 
-  // Maps the file and takes ownership of its descriptor, which it closes on failure.
+  // Maps the file and takes ownership of its descriptor. Closes the descriptor on failure.
   orError_t Add(const char* function, const FileHandle& handle, int file, bool own, void** memory) {
     const int access = handle.of_device != 0 ? PROT_READ : PROT_READ | PROT_WRITE;
     void* const mapped = mmap(nullptr, handle.size, access, MAP_SHARED | MAP_NORESERVE, file, 0);
@@ -57,8 +57,8 @@ class Mappings {
       close(file);
     }
     if (mapped == MAP_FAILED) {
-      return Fail(orErrorSystem, "%s: %s cannot be mapped: %s", function,
-                  ByteText(handle.size).c_str(), std::strerror(error));
+      return Fail(orErrorSystem, "%s: cannot map %s: %s", function, ByteText(handle.size).c_str(),
+                  std::strerror(error));
     }
     madvise(mapped, handle.size, MADV_DONTFORK);
     madvise(mapped, handle.size, MADV_DONTDUMP);
@@ -103,14 +103,14 @@ OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, si
   content.size = RoundUp(size, kPage);
   if (handle == nullptr || memory == nullptr || size > kMaxDeviceMemory || !content.Plausible()) {
     return Fail(orErrorInvalidValue,
-                "orIpcCreateFile: handle %p, memory %p, %zu bytes: neither may be null, and the "
-                "size must be from 1 byte to %s",
+                "orIpcCreateFile: handle is %p, memory is %p, size is %zu bytes: handle and memory "
+                "must not be null, and the size must be between 1 byte and %s",
                 static_cast<void*>(handle), static_cast<void*>(memory), size,
                 ByteText(kMaxDeviceMemory).c_str());
   }
   const int file = CreateMemfd(content.size, &content.place.number);
   if (file < 0) {
-    return Fail(orErrorSystem, "orIpcCreateFile: a file of %s cannot be created: %s",
+    return Fail(orErrorSystem, "orIpcCreateFile: cannot create a file of %s: %s",
                 ByteText(size).c_str(), std::strerror(errno));
   }
   content.place.process = getpid();
@@ -195,7 +195,7 @@ OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle
     return error;
   }
   if (there == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcFileIsThere: there and handle must not be null");
+    return Fail(orErrorInvalidValue, "orIpcFileIsThere: `there` and `handle` must not be null");
   }
   FileHandle content;
   if (const orError_t error = UnpackHandle("orIpcFileIsThere", *handle, &content);

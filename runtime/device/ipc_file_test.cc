@@ -35,7 +35,7 @@ TEST_F(IpcFileTest, KernelsReadTheMemoryOfAnotherProcess) {
   EXPECT_EQ(*byte, 9);  // the mapping outlives its owner
   EXPECT_OK(orIpcUnmapFile(memory));
   EXPECT_FAILS(orIpcUnmapFile(memory), orErrorInvalidValue, "no file is mapped");
-  EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorProcessEnded, "cannot be opened");
+  EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorProcessEnded, "cannot open");
 }
 
 TEST_F(IpcFileTest, ProcessesShareHostMemory) {
@@ -86,10 +86,10 @@ TEST_F(IpcFileTest, BadArgumentsAreRefused) {
   int there = 0;
   EXPECT_FAILS(orIpcCreateFile(&handle, &memory, 0), orErrorInvalidValue, "from 1 byte");
   EXPECT_FAILS(orIpcCreateFile(&handle, &memory, SIZE_MAX), orErrorInvalidValue, "from 1 byte");
-  EXPECT_FAILS(orIpcCreateFile(nullptr, &memory, 1), orErrorInvalidValue, "neither may be null");
+  EXPECT_FAILS(orIpcCreateFile(nullptr, &memory, 1), orErrorInvalidValue, "must not be null");
   EXPECT_FAILS(orIpcGetDeviceFile(&handle, 100), orErrorInvalidDevice, "100");
-  EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorInvalidValue, "no handle");
-  EXPECT_FAILS(orIpcFileIsThere(&there, &handle), orErrorInvalidValue, "no handle");
+  EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorInvalidValue, "not a valid handle");
+  EXPECT_FAILS(orIpcFileIsThere(&there, &handle), orErrorInvalidValue, "not a valid handle");
   int on_host = 0;
   EXPECT_FAILS(orIpcGetFileOffset(&size, &on_host), orErrorInvalidDevicePointer,
                "not device memory");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // ipc_handle.h - converts the opaque bytes of an interprocess handle to their content and back. A
-// Content begins with `magic` and `version` and defines the constants kMagic and kVersion. Every
+// Content begins with `magic` and `version` and defines the constants kMagic and kVersion. Any
 // thread may call these functions.
 #ifndef RUNTIME_DEVICE_IPC_HANDLE_H_
 #define RUNTIME_DEVICE_IPC_HANDLE_H_
@@ -23,7 +23,7 @@ void PackHandle(Content content, Handle* handle) {
   std::memcpy(handle->reserved, &content, sizeof(content));
 }
 
-// Reads the content of a handle. Fails with `function` in the message if the bytes are of another
+// Reads the content of a handle. Fails with `function` in the message if the bytes have another
 // kind or version, or if `content` itself finds them implausible.
 template <class Handle, class Content>
 orError_t UnpackHandle(const char* function, const Handle& handle, Content* content) {
@@ -31,7 +31,8 @@ orError_t UnpackHandle(const char* function, const Handle& handle, Content* cont
   return content->magic == Content::kMagic && content->version == Content::kVersion &&
                  content->Plausible()
              ? orSuccess
-             : Fail(orErrorInvalidValue, "%s: these bytes are no handle of this version of OpenReg",
+             : Fail(orErrorInvalidValue,
+                    "%s: these bytes are not a valid handle from this version of OpenReg",
                     function);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of kernels and host functions.
+// Implements the C functions for kernels and host functions.
 #include "runtime/device/activity.h"
 #include "runtime/device/error.h"
 #include "runtime/device/openreg_emulation.h"
@@ -38,14 +38,14 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
   const uint32_t flags = attributes != nullptr ? attributes->flags : 0;
   if (function == nullptr || size > OPENREG_MAX_ARGUMENT_BYTES ||
       (arguments == nullptr && size != 0) || (flags & ~kLaunchFlags) != 0) [[unlikely]] {
-    return Fail(orErrorInvalidValue,
-                "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must "
-                "not be null; arguments must not be null unless the size is 0; at most %d bytes; "
-                "flags orLaunchInline "
-                "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8), "
-                "orLaunchHasRepeatable (0x10) and orLaunchHasCopy (0x20)",
-                reinterpret_cast<void*>(function), arguments, size, flags,
-                OPENREG_MAX_ARGUMENT_BYTES);
+    return Fail(
+        orErrorInvalidValue,
+        "orLaunchKernel: kernel is %p, arguments are %p, size is %zu bytes, flags are 0x%x: "
+        "the kernel must not be null; the arguments must not be null unless the size is 0; "
+        "the size must be at most %d bytes; the flags may be orLaunchInline "
+        "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8), "
+        "orLaunchHasRepeatable (0x10) and orLaunchHasCopy (0x20)",
+        reinterpret_cast<void*>(function), arguments, size, flags, OPENREG_MAX_ARGUMENT_BYTES);
   }
   Work work{Command::kKernel, PlaceOf(flags)};
   work.may_inline = (flags & (orLaunchInline | kWithTeam)) == orLaunchInline;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_error.h - carries the error of a kernel from the kernel to the call that reports it.
+// kernel_error.h - carries a kernel's error from the kernel to the call that reports it.
 //
-// An ErrorSink keeps only the first error. Each stream has one, each device has one for the errors
-// of destroyed streams, and a blocking launch provides its own. All functions may be called from
-// every thread.
+// An ErrorSink keeps only the first error. Each stream has one sink, each device has one for errors
+// from destroyed streams, and a blocking launch provides its own. Any thread may call these
+// functions.
 #ifndef RUNTIME_DEVICE_KERNEL_ERROR_H_
 #define RUNTIME_DEVICE_KERNEL_ERROR_H_
 
@@ -40,7 +40,7 @@ class KernelError {
   int device = 0;
   uint32_t stream = 0;
   uint64_t after = 0;     // number of commands that the stream had completed before
-  uint64_t sequence = 0;  // order of failures in the process
+  uint64_t sequence = 0;  // orders the failures in the process
 };
 
 class ErrorSink {
@@ -50,7 +50,7 @@ class ErrorSink {
   ErrorSink& operator=(const ErrorSink&) = delete;
   ~ErrorSink() { delete first_.load(std::memory_order_acquire); }
 
-  // Keeps the error if the sink is empty, otherwise drops it.
+  // Keeps the error if the sink is empty; otherwise drops it.
   void Keep(std::unique_ptr<KernelError> error) {
     KernelError* none = nullptr;
     if (first_.compare_exchange_strong(none, error.get(), std::memory_order_acq_rel)) {

@@ -277,7 +277,7 @@ TEST_F(KernelTest, CallsAreRefusedInsideKernelsAndCallbacks) {
     orStream_t new_stream;
     orEvent_t new_event;
     char byte = 0;
-    const char* text = "was called from inside a kernel or host callback";
+    const char* text = "was called inside a kernel or host callback";
     EXPECT_FAILS(orMalloc(&pointer, 1), orErrorNotPermitted, text);
     EXPECT_FAILS(orFree(device_memory), orErrorNotPermitted, text);
     EXPECT_FAILS(orMallocHost(&pointer, 1), orErrorNotPermitted, text);

@@ -9,15 +9,15 @@
 // the launch:
 //   - A device pointer becomes the address at which kernels see the memory (one compare, one add).
 //   - A null pointer stays null.
-//   - A pointer to const outside of device memory is a 0-dim operand on the CPU. The element is
+//   - A pointer to const that is not device memory is a 0-dim operand on the CPU. The element is
 //     read now and copied into the launch, so the host may change it immediately.
-//   - Any other pointer outside of device memory is refused, because a kernel that runs later must
+//   - Any other pointer that is not device memory is refused, because a kernel that runs later must
 //     not write to host memory.
 //   - Everything else is passed by value and must be trivially copyable.
-// Arguments that exceed OPENREG_MAX_ARGUMENT_BYTES do not compile.
+// Code whose arguments exceed OPENREG_MAX_ARGUMENT_BYTES does not compile.
 //
-// Needs only openreg.h, openreg_emulation.h and libopenreg.so. Callable from every thread outside
-// of kernels; the errors are those of orLaunchKernel.
+// Needs only openreg.h, openreg_emulation.h and libopenreg.so. Any thread that is not running a
+// kernel may call Launch. The errors are those of orLaunchKernel.
 #ifndef RUNTIME_DEVICE_LAUNCH_H_
 #define RUNTIME_DEVICE_LAUNCH_H_
 
@@ -33,8 +33,7 @@
 
 namespace openreg {
 
-// Returns the address window of the process, or null, with the last error set, if it cannot be
-// read.
+// Returns the process's address window. If it cannot be read, sets the last error and returns null.
 inline const orAddressWindow* LaunchWindow() {
   static constinit std::atomic<const orAddressWindow*> known{nullptr};
   if (const orAddressWindow* window = known.load(std::memory_order_acquire)) [[likely]] {
@@ -53,7 +52,7 @@ namespace launch_detail {
 
 // How one parameter is passed. Set returns an error for a pointer that a kernel must not use. It
 // sets `taken` if it stored an element instead of a pointer; Get receives the same flag. (One word
-// of the record holds the flags of all parameters, so that a pointer takes only 8 bytes: generated
+// in the record holds the flags of all parameters, so each pointer takes only 8 bytes. Generated
 // kernels have many pointers.)
 template <class T>
 struct Parameter {
@@ -74,7 +73,7 @@ struct Parameter<T*> {
   using Element = std::conditional_t<kReadsElement, std::remove_const_t<T>, Nothing>;
   static_assert(std::is_trivially_copyable_v<Element>, "a kernel's operands travel as bytes");
 
-  // The pointer or the element. Bytes instead of a union, because an element may have a
+  // The pointer or the element. Stored as bytes instead of a union, because an element may have a
   // constructor.
   static constexpr size_t kSize = sizeof(Element) > sizeof(T*) ? sizeof(Element) : sizeof(T*);
   static constexpr size_t kAlign = alignof(Element) > alignof(T*) ? alignof(Element) : alignof(T*);
@@ -111,8 +110,8 @@ struct Parameter<T*> {
   }
 };
 
-// The stored parameters, one after the other. It is not a std::tuple, which is not trivially
-// copyable. `bit` is the index of the first parameter in the word of flags.
+// The stored parameters, one after the other. This is not a std::tuple, which is not trivially
+// copyable. `bit` is the index of the first parameter's flag in the word.
 template <class... Parameters>
 struct Pack {
   orError_t Set(const orAddressWindow&, uint64_t*, int) { return orSuccess; }
@@ -167,7 +166,7 @@ inline orError_t Launch(orStream_t stream, const orLaunchAttributes& attributes,
   static_assert(sizeof(LaunchRecord) <= OPENREG_MAX_ARGUMENT_BYTES,
                 "too many parameters for one launch");
   static_assert(alignof(LaunchRecord) <= 16,
-                "a parameter needs more alignment than a launch gives");
+                "a parameter needs a larger alignment than a launch provides");
   static_assert(sizeof...(Parameters) <= 64, "one flag for each parameter");
   LaunchRecord record;
   record.function = function;

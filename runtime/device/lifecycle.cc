@@ -3,8 +3,8 @@
 // The lifecycle of the device in a process: first use, fork, exit.
 //
 // Loading the library only registers the fork handlers and the initializer. The first call that
-// needs a device sets everything up; a concurrent fork waits for it. In the child of a fork the
-// device cannot be used, unless nothing had used it before. At exit its threads end.
+// needs a device sets everything up; a concurrent fork waits for it. A forked child cannot use the
+// device, unless nothing had used it before the fork. At exit the device's threads end.
 #include <pthread.h>
 
 #include <cstdlib>
@@ -24,8 +24,8 @@
 namespace openreg::device {
 namespace {
 
-// The value from orSetLaunchBlocking, which may be called before the device is set up. If it was
-// not called (-1), the environment decides.
+// The value passed to orSetLaunchBlocking, which may be called before the device is set up. If it
+// has not been called (-1), the environment decides.
 std::atomic<int> requested_blocking{-1};
 
 std::mutex& InitializeMutex() {
@@ -91,14 +91,13 @@ orError_t Initialize() {
   }
   static const bool hooked = [] {
     InstallFaultReport();
-    // The handler is registered at the first use, not when the library is loaded. Exit handlers run
-    // in reverse order, so this one runs before the teardown of everything that was loaded so far
+    // Register the handler at the first use, not when the library is loaded. Exit handlers run in
+    // reverse order, so this one runs before the teardown of everything that was loaded until now
     // and that kernels may use.
     return std::atexit(EndThreads) == 0;
   }();
   if (!hooked) {
-    return Fail(orErrorSystem,
-                "the device's exit handler cannot be registered: out of host memory");
+    return Fail(orErrorSystem, "cannot register the device's exit handler: out of host memory");
   }
   const int requested = requested_blocking.load(std::memory_order_relaxed);
   const bool blocking = requested == -1 ? environment->launch_blocking : requested == 1;
@@ -106,8 +105,8 @@ orError_t Initialize() {
   return orSuccess;
 }
 
-// Registers the initializer and the fork handlers. Runs before all other constructors: they may use
-// the device, and a fork may happen during the first use.
+// Registers the initializer and the fork handlers. Runs before all other constructors, because they
+// may use the device and may even fork during its first use.
 [[gnu::constructor(101)]] void Register() {
   SetInitializer(&Initialize);
   if (pthread_atfork(BeforeFork, AfterFork, OnForkChild) != 0) {

@@ -17,7 +17,8 @@
 namespace openreg::device {
 namespace {
 
-// Seal the size: if a mapped file shrank, a process that maps it would die at its next access.
+// Seal the size: if a mapped file shrank, a process that maps it would be killed at its next
+// access.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
@@ -29,7 +30,7 @@ struct Path {
   char text[64];
 };
 
-// Returns the target of a link in /proc/<pid>/fd, or an empty string if there is none.
+// Returns the target of a link in /proc/<pid>/fd, or an empty string if the link does not exist.
 std::string Target(const char* path) {
   char name[128];
   const ssize_t length = readlink(path, name, sizeof(name));
@@ -74,8 +75,8 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
   const Path path(place);
   const auto refuse = [&](int error) {
     return Fail(error == ENOENT ? lost : orErrorSystem,
-                "%s: the file %s of the exporting process cannot be opened: %s; that process must "
-                "be alive and belong to the same user",
+                "%s: cannot open the file %s of the exporting process: %s; that process must be "
+                "alive and belong to the same user",
                 function, path.text, std::strerror(error));
   };
   // Open the file as a path first: opening an arbitrary file for writing can have side effects.
@@ -87,9 +88,10 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
   const std::string name = Target(own.text);
   if (!Names(name, place.number)) {
     close(found);
-    return Fail(lost,
-                "%s: %s is %s, not the memory that the handle names: the exporting process is gone",
-                function, path.text, name.c_str());
+    return Fail(
+        lost,
+        "%s: %s is %s, not the memory that the handle refers to: the exporting process has exited",
+        function, path.text, name.c_str());
   }
   const int opened = open(own.text, O_RDWR | O_CLOEXEC);
   const int error = errno;
@@ -101,8 +103,8 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
   if (seals < 0 || (seals & kSeals) != kSeals) {
     close(opened);
     return Fail(orErrorInvalidValue,
-                "%s: %s is not a file of this version of OpenReg: its size is not sealed", function,
-                path.text);
+                "%s: %s was not created by this version of OpenReg: its size is not sealed",
+                function, path.text);
   }
   *file = opened;
   return orSuccess;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// memfd.h - anonymous files, which no folder contains and which other processes of the user find in
-// /proc.
+// memfd.h - anonymous files. They appear in no folder; other processes of the same user find them
+// in /proc.
 //
-// The name of each file contains a random number. A process that opens a file checks it, because
-// process ids and descriptors are reused. The size of a file is sealed, so a mapping never loses
-// its pages. If the kernel supports it, the file cannot be executed. Stateless; callable from every
-// thread.
+// The name of each file contains a random number. A process that opens a file checks this number,
+// because process ids and descriptors are reused. The size of a file is sealed, so a mapping never
+// loses its pages. If the Linux kernel supports it, the file is also sealed against execution. The
+// functions keep no state, and any thread may call them.
 #ifndef RUNTIME_DEVICE_MEMFD_H_
 #define RUNTIME_DEVICE_MEMFD_H_
 
@@ -17,29 +17,30 @@
 
 namespace openreg::device {
 
-// Formats the name of the memfd with this number, as shown by /proc/<pid>/fd.
+// Formats the name of the memfd with this number, as /proc/<pid>/fd shows it.
 struct MemfdName {
   explicit MemfdName(uint64_t number);
   char text[40];
 };
 
-// Chooses a number and creates a zeroed file with that name and size. Returns -1, with errno set,
-// if the operating system refuses.
+// Chooses a number and creates a zero-filled file with that name and size. If the operating system
+// refuses, sets errno and returns -1.
 int CreateMemfd(size_t size, uint64_t* number);
 
-// The place of such a file: a process, and the descriptor under which the process has it open.
+// Where such a file is: a process, and the descriptor under which that process has it open.
 struct MemfdPlace {
   int32_t process;
   int32_t file;  // descriptor in that process
   uint64_t number;
 };
 
-// Returns whether the process of `place` is alive and has the file open.
+// Returns whether the process in `place` is alive and has the file open.
 bool MemfdExists(const MemfdPlace& place);
 
-// Opens the file if its name matches. Fails with `function` in the message: orErrorProcessEnded if
-// the file does not exist (or `lost`, if given), orErrorInvalidValue if its size is not sealed,
-// orErrorSystem if the operating system refuses. The caller closes the file.
+// Opens the file if its name matches. Fails with `function` in the message. The error is
+// orErrorProcessEnded (or `lost`, if given) if the file does not exist, orErrorInvalidValue if its
+// size is not sealed, and orErrorSystem if the operating system refuses. The caller closes the
+// file.
 orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file,
                     orError_t lost = orErrorProcessEnded);
 

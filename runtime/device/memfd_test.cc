@@ -45,7 +45,7 @@ TEST_F(MemfdTest, AnotherFileIsNotOpened) {
   ASSERT_GE(file, 0);
   int opened = 0;
   EXPECT_FAILS(OpenMemfd("test", {getpid(), file, 7}, &opened), orErrorProcessEnded,
-               "not the memory that the handle names");
+               "not the memory that the handle refers to");
   EXPECT_EQ(opened, -1);
   close(file);
 }

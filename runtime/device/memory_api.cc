@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of device memory, pinned memory and kernel pointers.
+// Implements the C functions for device memory, pinned memory and kernel pointers.
 #include "runtime/device/activity.h"
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
@@ -77,7 +77,7 @@ OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* poin
   if (arena.Contains(pointer) && !Allocations::Get().Find(pointer, &allocation)) {
     *kernel_pointer = nullptr;
     return Fail(orErrorInvalidDevicePointer,
-                "orGetKernelPointer of %p: a device address outside of every live allocation",
+                "orGetKernelPointer of %p: a device address that is not inside any live allocation",
                 pointer);
   }
   *kernel_pointer = arena.Translate(pointer);
@@ -92,8 +92,8 @@ OPENREG_API orError_t orCheckKernelPointer(const void* pointer) {
     return orSuccess;
   }
   return Fail(orErrorInvalidDevicePointer,
-              "launch of a kernel with the pointer %p: a kernel must not write to host memory or "
-              "keep its address: pass device memory",
+              "launch of a kernel with the host pointer %p: a kernel must not write to host memory "
+              "or keep its address; pass device memory",
               pointer);
 }
 
@@ -164,9 +164,10 @@ OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, co
   if (arena.Contains(pointer)) {
     Allocation found;
     if (!Allocations::Get().Find(pointer, &found)) {
-      return Fail(orErrorInvalidDevicePointer,
-                  "orPointerGetAttributes of %p: a device address outside of every live allocation",
-                  pointer);
+      return Fail(
+          orErrorInvalidDevicePointer,
+          "orPointerGetAttributes of %p: a device address that is not inside any live allocation",
+          pointer);
     }
     attributes->type = orMemoryTypeDevice;
     attributes->device = found.device;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Measures the costs of the device: launches, events, synchronization, translation, copies.
+// Measures the cost of launches, events, synchronization, address translation and copies.
 //
 //   ./bazelw run //runtime/device:openreg_benchmark [-- --benchmark_filter=copy]
 //
@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kQueued = 200;  // fits into the queue, so no launch waits for room
+constexpr int64_t kQueued = 200;  // fits in the queue, so no launch waits for room
 constexpr orLaunchAttributes kCheap{"add", orLaunchInline, 0};
 constexpr orLaunchAttributes kOrdinary{"add", 0, 0};
 constexpr orLaunchAttributes kParallel{"add", orLaunchParallel, 0};
@@ -148,7 +148,7 @@ void kernel_inline_through_launch_h(benchmark::State& state) {
 }
 BENCHMARK(kernel_inline_through_launch_h);
 
-// Measures what each of kQueued launches costs the launching thread; `prepare` runs before them.
+// Measures what each of kQueued launches costs the launching thread. `prepare` runs before them.
 template <class Prepare>
 void Enqueue(benchmark::State& state, const orLaunchAttributes& attributes,
              const Prepare& prepare) {
@@ -174,7 +174,7 @@ void enqueue_parallel_beside_executor(benchmark::State& state) {
 }
 BENCHMARK(enqueue_parallel_beside_executor)->UseManualTime();
 
-// Measures only the cost of the producer, because the worker is busy.
+// Measures only the producer's cost, because the worker is busy.
 void enqueue_worker_busy(benchmark::State& state) {
   Enqueue(state, kOrdinary, [] {
     Check(orLaunchKernel(nullptr,
@@ -302,7 +302,7 @@ void stream_create_launch_destroy(benchmark::State& state) {
 }
 BENCHMARK(stream_create_launch_destroy)->UseRealTime();
 
-// Two buffers of state.range(0) bytes. A warm copy reuses them for each iteration.
+// Two buffers of state.range(0) bytes. A warm copy reuses them in every iteration.
 class Buffers {
  public:
   explicit Buffers(const benchmark::State& state)
@@ -364,7 +364,7 @@ void copy_on_device(benchmark::State& state) {
 }
 BENCHMARK(copy_on_device)->Apply(CopySizes)->UseRealTime();
 
-// Measures a cold copy: into pages that the operating system must still provide.
+// Measures a cold copy, i.e. one into pages that the operating system must still provide.
 void copy_memcpy_cold(benchmark::State& state) {
   const Buffers host(state);
   for (auto _ : state) {

@@ -5,17 +5,18 @@
 // openreg.h is the interface of any driver. This header adds what depends on the CPU emulating the
 // device: kernels are host functions, they see device memory at separate addresses, they run on
 // threads that this library schedules, and they may fail with a payload such as a C++ exception.
-// Only the packages of the emulation include it: aten, and runtime/emulation, which registers with
-// the portable packages the functions that they need. Bazel enforces this by visibility,
+// Only the emulation's packages include it: aten, and runtime/emulation, which registers the
+// functions that the portable packages need. Bazel enforces this by visibility, and
 // //tools:architecture by a query.
 //
-// Ownership, threads and errors are as in openreg.h. Version: OPENREG_VERSION.
+// The rules for ownership, threads and errors are those of openreg.h. The version is
+// OPENREG_VERSION.
 #ifndef RUNTIME_DEVICE_OPENREG_EMULATION_H_
 #define RUNTIME_DEVICE_OPENREG_EMULATION_H_
 
 #include "runtime/device/openreg.h"
 
-// The default value of a field, so that a C++ initializer may omit it.
+// Gives a field a default value, so that a C++ initializer may omit it.
 #ifdef __cplusplus
 #define OPENREG_NULL_BY_DEFAULT = nullptr
 #else
@@ -36,7 +37,7 @@ OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* poin
 
 // Gets the window with which callers translate addresses on a hot path: an address p with
 // (uintptr_t)p - base < size is a device address, and kernels use p + kernel_offset. The window is
-// constant for the lifetime of the process.
+// constant as long as the process lives.
 typedef struct orAddressWindow {
   uintptr_t base;
   size_t size;
@@ -49,35 +50,35 @@ OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window);
 OPENREG_API orError_t orCheckKernelPointer(const void* pointer);
 
 // Registers a function with which the fault report finds the part of an allocation that contains an
-// address. It is for an allocator that subdivides the memory from orMalloc. The resolver is called
-// in a signal handler with a device address, must be async-signal-safe, and returns 0 if it does
-// not know the address. At most one resolver per process; NULL unregisters it.
+// address. An allocator that subdivides the memory from orMalloc uses this. The resolver is called
+// in a signal handler with a device address. It must be async-signal-safe, and it returns 0 if it
+// does not know the address. There is at most one resolver per process; NULL unregisters it.
 typedef struct orMemoryRange {
   const void* base;
   size_t size;
-  int in_use;  // 0: this part is free, so the access is a use after free
+  int in_use;  // 0 if this part is free, so that the access is a use after free
 } orMemoryRange;
 typedef int (*orMemoryResolver_t)(const void* pointer, orMemoryRange* range);
 OPENREG_API orError_t orSetMemoryResolver(orMemoryResolver_t resolver);
 
 // ----------------------------------------------------------------------------------------- kernels
 
-// The function of a kernel. It runs on its own copy of the argument bytes. It returns orSuccess, or
-// an error after it has called orKernelFail. It runs exactly once, or not at all if the process
-// exits first. A captured function runs once per replay. It must not throw.
+// A kernel's function. It runs on its own copy of the argument bytes. It returns orSuccess, or an
+// error after it has called orKernelFail. It runs exactly once, or not at all if the process exits
+// first. A captured function runs once per replay. It must not throw.
 typedef orError_t (*orKernelFunction_t)(void* arguments);
 
 enum {
-  // Cheap and single-threaded: runs on the launching thread if its stream is idle.
+  // Cheap and single-threaded. Runs on the launching thread if its stream is idle.
   orLaunchInline = 0x1,
-  // Uses a team of threads: runs on the executor, the one thread of the process that owns a team.
-  // Never runs inline, whatever the other flags.
+  // Uses a team of threads. Runs on the executor, the one thread in the process that owns a team,
+  // and never inline, whatever the other flags.
   orLaunchParallel = 0x2,
   // Single-threaded and done within a few hundred microseconds. The executor may run it between two
   // parallel kernels, which saves two wake-ups. orLaunchInline implies it.
   orLaunchShort = 0x4,
-  // May use a team but is so small that a team rarely pays off. It gets one if much such work is
-  // queued and a core is free because the host sleeps until the stream has advanced. Otherwise a
+  // May use a team, but is so small that a team rarely pays off. It gets one only if a lot of such
+  // work is queued and the host, which is waiting for the stream, leaves its core free. Otherwise a
   // single thread runs it, as with orLaunchShort. orKernelHasTeam tells the kernel which case
   // applies.
   orLaunchMoldable = 0x8,
@@ -88,11 +89,11 @@ enum {
 };
 
 // Says how to capture a kernel that consumes its arguments. The graph stores `kernel` instead of
-// the launched function. It may run any number of times, including never, each time with a copy of
-// the argument bytes as they were launched, and never on two threads at once. `release` (may be
-// null) is called once with those bytes when the graph and all its replays have ended. It may run
-// on any thread, including the stream's. It may free and destroy; calls that enqueue, wait or
-// allocate return orErrorNotPermitted, as in a kernel. If `kernel` is null, the launch cannot be
+// the launched function. `kernel` may run any number of times, including never, each time with a
+// copy of the argument bytes as they were launched, and never on two threads at once. `release`
+// (may be null) is called once with those bytes when the graph and all its replays have ended. It
+// may run on any thread, including the stream's. It may free and destroy; calls that enqueue, wait
+// or allocate return orErrorNotPermitted, as in a kernel. If `kernel` is null, the launch cannot be
 // captured.
 typedef struct orRepeatable {
   orKernelFunction_t kernel;
@@ -102,7 +103,7 @@ typedef struct orRepeatable {
 // Describes a kernel that only moves bytes. The profiler records it as a copy or a fill.
 typedef struct orCopyDescription {
   size_t bytes;
-  orMemcpyKind kind;  // orMemcpyDefault: a fill, which has no source
+  orMemcpyKind kind;  // orMemcpyDefault means a fill, which has no source
   orMemoryType source;
   orMemoryType destination;
 } orCopyDescription;
@@ -118,8 +119,8 @@ typedef struct orLaunchAttributes {
   const orCopyDescription* copy OPENREG_NULL_BY_DEFAULT;
 } orLaunchAttributes;
 
-// Returns 1 while activity is recorded or a stream is being captured. Otherwise launches ignore
-// copy descriptions, and callers need not fill them in.
+// Returns 1 while activity is being recorded or a stream is being captured. Otherwise, launches
+// ignore copy descriptions, and callers need not fill them in.
 OPENREG_API int orLaunchReadsCopy(void);
 
 // What an orKernel_t points to. orLaunchKernel reads the struct and its attributes before it
@@ -137,7 +138,7 @@ struct orKernel {
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
                                    void (*drop)(void* payload));
 
-// Returns the payload that a kernel passed to orKernelFail, or null if there is none. Called after
+// Returns the payload that a kernel passed to orKernelFail, or null if there is none. Call it after
 // a call that returned the kernel's error. The caller owns the payload.
 OPENREG_API void* orTakeErrorPayload(void);
 
@@ -149,29 +150,30 @@ OPENREG_API int orKernelHasTeam(void);
 OPENREG_API int orKernelOnHost(void);
 
 // ------------------------------------------------------------------- files of other processes
-// These functions are for a collective library: they share host memory between the processes of one
-// user, and let a kernel read the device memory of other processes. A handle may be sent by any
-// means and used any number of times. No file remains in any folder, however a process ends.
+// A collective library uses these functions to share host memory between the processes of one user,
+// and to let a kernel read the device memory of other processes. A handle may be sent by any means
+// and used any number of times. No file remains in any folder, however a process ends.
 
 typedef struct orIpcFileHandle {
   unsigned char reserved[64];
 } orIpcFileHandle;
 
 // Creates `size` zeroed bytes of host memory, mapped at `memory` until orIpcUnmapFile. Other
-// processes can map them as long as this process has them mapped.
+// processes can map them as long as this process keeps them mapped.
 OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, size_t size);
 
-// Gets a handle of the whole memory of one device of this process.
+// Gets a handle to the whole memory of one of this process's devices.
 OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device);
 
-// Gets the offset of a pointer in the file of its device. Returns orErrorInvalidDevicePointer for a
-// pointer that is not device memory of this process; imported memory is not.
+// Gets the offset of a pointer in its device's file. Returns orErrorInvalidDevicePointer for a
+// pointer that is not this process's own device memory; imported memory is not.
 OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer);
 
-// Maps the file of any process, including this one: `size` bytes at `memory`. Host memory is mapped
-// read-write, device memory read-only. The owner of a device may free memory while another process
-// reads it: both sides must agree on its lifetime. The mapping outlives the owner, until
-// orIpcUnmapFile. Returns orErrorProcessEnded if the owner has ended or has unmapped the file.
+// Maps `size` bytes of a file at `memory`. The file may belong to any process, including this one.
+// Host memory is mapped read-write, and device memory read-only. The owner of a device may free
+// memory while another process reads it, so both sides must agree on its lifetime. The mapping
+// outlives the owner, until orIpcUnmapFile. Returns orErrorProcessEnded if the owner has ended or
+// has unmapped the file.
 OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileHandle* handle);
 OPENREG_API orError_t orIpcUnmapFile(void* memory);
 

@@ -28,8 +28,8 @@ orError_t Refuse(const char* function, bool only_reads) {
   if (!only_reads && thread_state.running != nullptr) {
     return Fail(
         orErrorNotPermitted,
-        "%s was called from inside a kernel or host callback, where nothing may be queued, waited "
-        "for, allocated or freed",
+        "%s was called inside a kernel or host callback, which must not queue, wait, allocate or "
+        "free; call it from another host thread or after the kernel",
         function);
   }
   if (!only_reads && (now & kShutdown) != 0) {

@@ -2,10 +2,10 @@
 //
 // process.h - the state of the device in this process, which every API function checks first.
 //
-// One word, `mode`, holds all of it: whether the device is set up, whether this is the child of a
-// fork, whether the device's threads have ended, and every other condition that makes a call take
-// its slow path. lifecycle.cc changes the state: at the first use, in the child of a fork, and at
-// exit. Every thread may call these functions.
+// One word, `mode`, holds the whole state: whether the device is set up, whether this is a forked
+// child, whether the device's threads have ended, and every other condition that makes a call take
+// its slow path. lifecycle.cc changes the state at the first use, in a forked child, and at exit.
+// Any thread may call these functions.
 #ifndef RUNTIME_DEVICE_PROCESS_H_
 #define RUNTIME_DEVICE_PROCESS_H_
 
@@ -22,10 +22,10 @@ enum : uint32_t {
   kForked = 2,      // this process is a forked child
   kShutdown = 4,    // the device's threads are ending or have ended
   kBlocking = 8,    // launches wait for their kernel
-  kInjecting = 16,  // faults are injected (fault_injection.h)
+  kInjecting = 16,  // faults are being injected (fault_injection.h)
   kCapturing = 32,  // some stream is being captured (capture.h)
   kStopped = 64,    // the device's threads have ended, and queued work is dropped
-  kTracing = 128    // calls and work are recorded (activity.h)
+  kTracing = 128    // calls and work are being recorded (activity.h)
 };
 extern constinit std::atomic<uint32_t> mode;
 

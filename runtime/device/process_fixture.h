@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // process_fixture.h - what the tests of first use, fork and exit share. Each test needs a process
-// in which the device has not been used, so each runs its body in its own process: gtest's death
-// tests in the "threadsafe" style, which start the program again.
+// in which the device has not been used. So each runs its body in its own process, by means of
+// gtest's death tests in the "threadsafe" style, which start the program again.
 #ifndef RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 #define RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 

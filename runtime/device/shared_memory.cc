@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions that share parts of allocations with other processes, in stream order.
+// Implements the C functions that share parts of allocations with other processes, in stream order.
 //
 // A handle names a range of a memfd, a process that has the memfd open, and a slot on the
 // exporter's shared page (shared_page.h), which marks the work queued on the exporter's stream. The
@@ -61,7 +61,7 @@ std::multimap<uint64_t, std::weak_ptr<ImportedFile>>& ImportedFiles() {
   return files;
 }
 
-// Finds or opens a descriptor of the exporter's file on which these bytes are not locked yet.
+// Finds a descriptor of the exporter's file on which these bytes are not locked yet, or opens one.
 orError_t FindFile(const char* function, const MemoryHandle& exported,
                    std::shared_ptr<ImportedFile>* found) {
   auto& files = ImportedFiles();
@@ -91,9 +91,10 @@ orError_t FindPart(const char* function, const void* pointer, size_t size, Alloc
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   *found = Allocations::Get().FindLocked(address);
   if (*found == nullptr || size == 0 || size > (*found)->base + (*found)->size - address) {
-    return Fail(orErrorInvalidDevicePointer,
-                "%s of %zu bytes at %p: they are not part of one live allocation of a device",
-                function, size, pointer);
+    return Fail(
+        orErrorInvalidDevicePointer,
+        "%s of %zu bytes at %p: the bytes are not part of one live allocation of device memory",
+        function, size, pointer);
   }
   return orSuccess;
 }
@@ -116,8 +117,9 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, const St
     return error;
   }
   if (allocation->device != queue.stream()->device()) {
-    return Fail(orErrorInvalidDevice, "%s of %p: the bytes are on device %d, the stream on %d",
-                kFunction, pointer, allocation->device, queue.stream()->device());
+    return Fail(orErrorInvalidDevice,
+                "%s of %p: the memory is on device %d, but the stream is on device %d", kFunction,
+                pointer, allocation->device, queue.stream()->device());
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   // Drop earlier exports of these bytes that have been imported. Otherwise their records would
@@ -190,7 +192,7 @@ orError_t ImportLocked(void** pointer, const MemoryHandle& exported, MappedPage&
                 static_cast<size_t>(exported.offset));
   }
   if (!file->Lock(exported.offset, exported.size)) {
-    return Fail(orErrorSystem, "%s: the bytes cannot be locked: %s", kFunction,
+    return Fail(orErrorSystem, "%s: cannot lock the exported memory: %s", kFunction,
                 std::strerror(errno));
   }
   uintptr_t base;
@@ -232,8 +234,8 @@ orError_t Release(void* pointer) {
 orError_t ImportInOrder(void** pointer, const MemoryHandle& exported, const StreamQueue& queue) {
   if (exported.device >= arena.device_count() || exported.device != queue.stream()->device()) {
     return Fail(orErrorInvalidDevice,
-                "orIpcImport: the bytes are on device %d, the stream is on %d, and this process "
-                "has %d devices (OPENREG_DEVICE_COUNT)",
+                "orIpcImport: the memory is on device %d, but the stream is on device %d and this "
+                "process has %d devices (OPENREG_DEVICE_COUNT)",
                 exported.device, queue.stream()->device(), arena.device_count());
   }
   std::shared_ptr<MappedPage> page;

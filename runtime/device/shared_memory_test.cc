@@ -255,7 +255,7 @@ TEST_F(SharedMemoryTest, RepeatedExportsOfTheSameBytesDoNotAccumulate) {
 TEST_F(SharedMemoryTest, InvalidHandlesAreRefused) {
   orIpcMemoryHandle handle{};
   void* pointer = nullptr;
-  EXPECT_FAILS(orIpcImport(&pointer, &handle, nullptr), orErrorInvalidValue, "no handle");
+  EXPECT_FAILS(orIpcImport(&pointer, &handle, nullptr), orErrorInvalidValue, "not a valid handle");
   EXPECT_FAILS(orIpcImport(nullptr, &handle, nullptr), orErrorInvalidValue, "must not be null");
   EXPECT_FAILS(orIpcImport(&pointer, nullptr, nullptr), orErrorInvalidValue, "must not be null");
   EXPECT_FAILS(orIpcExport(nullptr, memory_, 1, nullptr), orErrorInvalidValue, "handle is null");
@@ -304,7 +304,8 @@ TEST_F(SharedMemoryTest, ACapturedStreamCanNeitherExportNorImport) {
                    "do it before or after the capture");
     }
     orGraph_t graph = nullptr;
-    EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "is being captured");
+    EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated,
+                 "is being captured");
     ASSERT_OK(orIpcImport(&pointer, &theirs, stream));  // the handle is still valid
     ASSERT_OK(orIpcRelease(pointer, stream));
     ASSERT_OK(orStreamDestroy(stream));
@@ -350,7 +351,7 @@ TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
     handles.push_back(Export(index * 64, 64));
   }
   orIpcMemoryHandle one_more{};
-  EXPECT_FAILS(orIpcExport(&one_more, memory_ + 1000, 64, nullptr), orErrorSystem, "exist already");
+  EXPECT_FAILS(orIpcExport(&one_more, memory_ + 1000, 64, nullptr), orErrorSystem, "already exist");
   for (const orIpcMemoryHandle& handle : handles) {
     EXPECT_EQ(remote.Ask("import " + Hex(handle)).substr(0, 3), "ok ");
   }
@@ -363,7 +364,8 @@ TEST_F(SharedMemoryTest, StreamsOfOtherDevicesAreRefused) {
   orStream_t stream = nullptr;
   ASSERT_OK(orGetDefaultStream(&stream, other()));
   orIpcMemoryHandle handle{};
-  EXPECT_FAILS(orIpcExport(&handle, memory_, 1, stream), orErrorInvalidDevice, "the stream on");
+  EXPECT_FAILS(orIpcExport(&handle, memory_, 1, stream), orErrorInvalidDevice,
+               "the stream is on device");
 }
 
 TEST_F(SharedMemoryTest, AResetReleasesImports) {

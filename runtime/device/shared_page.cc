@@ -41,7 +41,8 @@ Pages& ThePages() {
   return pages;
 }
 
-// The number of marks queued on each stream so far. Written under the stream's producer lock.
+// The number of marks queued on each stream so far. Written while holding the stream's producer
+// lock.
 uint64_t queued_marks[SharedPage::kStreams];
 std::atomic<SharedPage*> own_page{nullptr};
 std::atomic<int> own_file{-1};
@@ -113,10 +114,11 @@ orError_t MappedPage::Own(const char* function, std::shared_ptr<MappedPage>* pag
       if (place.file >= 0) {
         close(place.file);
       }
-      return Fail(orErrorSystem,
-                  "%s: the shared page of this process cannot be created: %s; free memory or raise "
-                  "the limit of open files (ulimit -n)",
-                  function, std::strerror(error));
+      return Fail(
+          orErrorSystem,
+          "%s: cannot create this process's shared page: %s; free memory or raise the limit on "
+          "open files (ulimit -n)",
+          function, std::strerror(error));
     }
     mapped->magic.store(SharedPage::kMagic, std::memory_order_release);
     // The file stays open so that other processes can find it.
@@ -152,7 +154,7 @@ orError_t MappedPage::Open(const char* function, const MemfdPlace& place, orErro
   const int error = errno;
   close(file);
   if (fits && mapped == nullptr) {
-    return Fail(orErrorSystem, "%s: the memory of process %d cannot be mapped: %s", function,
+    return Fail(orErrorSystem, "%s: cannot map the shared page of process %d: %s", function,
                 place.process, std::strerror(error));
   }
   if (mapped == nullptr || mapped->magic.load(std::memory_order_acquire) != SharedPage::kMagic) {
@@ -177,8 +179,8 @@ bool MappedPage::Read(uint64_t serial, MarkWord* word, SharedPage::Range* range)
   if (range != nullptr) {
     *range = slot.GetRange();
   }
-  // Check the serial number after the reads: a slot gets its next one before its next capture and
-  // range.
+  // Check the serial number after the reads: a slot gets its next serial number before its next
+  // capture and range.
   return slot.serial.load(std::memory_order_acquire) == serial;
 }
 
@@ -233,8 +235,8 @@ orError_t MappedPage::EnqueueWait(const std::shared_ptr<MappedPage>& page, MarkW
 
 namespace {
 
-// Frees the slots of exports that were imported and that the exporter has not checked since.
-// Requires PagesMutex.
+// Frees the slots of exports that have been imported without the exporter having noticed yet. The
+// caller must hold PagesMutex.
 void SweepSlots(Pages& pages) {
   for (uint64_t& serial : pages.given) {
     MarkWord word;
@@ -266,7 +268,7 @@ orError_t AllocateSlot(const char* function, const SharedPage::Range& range, uin
     pages.given.push_back(0);
   } else {
     return Fail(orErrorSystem,
-                "%s: %llu interprocess events and exports that were not imported exist already; "
+                "%s: %llu interprocess events and exports that were not imported already exist; "
                 "destroy events or free exported memory",
                 function, static_cast<unsigned long long>(SharedPage::kSlots));
   }

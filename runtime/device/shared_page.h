@@ -3,16 +3,16 @@
 // shared_page.h - the page on which a process publishes the state of its events, exports and
 // streams to other processes.
 //
-// The page is a file of shared memory, created at the first use of one of them. It has one slot for
-// each interprocess event and each exported range. For each stream it has the number of marks that
-// the stream has passed. A mark is a command that increments that number. A slot captures the
-// number of a mark of a stream; it is reached when the stream has passed that many marks. As with
-// an event of one process, a wait compares two numbers that only increase, and writing a slot again
-// does not change a wait that is in progress.
+// The page is a file of shared memory, created when the first of them is needed. It has one slot
+// for each interprocess event and each exported range. For each stream, it has the number of marks
+// that the stream has passed. A mark is a command that increments that number. A slot captures the
+// number of a mark in a stream; it is reached when the stream has passed that many marks. As with
+// an event within one process, a wait compares two numbers that only increase, and writing a slot
+// again does not change a wait that is in progress.
 //
-// The owner writes its page; other processes map it and read it, except that an importer takes the
+// The owner writes its page. Other processes map and read it, except that an importer takes the
 // serial number out of its slot. Whether the owner is alive is looked up in /proc (memfd.h), so
-// nothing needs to be cleaned up after a kill. Every thread may call these functions.
+// nothing needs to be cleaned up after a kill. Any thread may call these functions.
 #ifndef RUNTIME_DEVICE_SHARED_PAGE_H_
 #define RUNTIME_DEVICE_SHARED_PAGE_H_
 
@@ -97,7 +97,7 @@ class MappedPage {
   SharedPage& page() { return *page_; }
 
   // Reads the capture of the slot with this serial number, and its range if `range` is not null.
-  // Returns false if no slot has this serial number any more.
+  // Returns false if no slot has this serial number any longer.
   bool Read(uint64_t serial, MarkWord* word, SharedPage::Range* range = nullptr);
 
   // Takes the serial number out of its slot. Returns false if another process did so first.
@@ -113,8 +113,8 @@ class MappedPage {
   // Fails with the error for the state kEnded.
   orError_t FailEnded(const char* function) const;
 
-  // Makes work that is queued from now on wait for `word`. The stream fails if the process of
-  // `page` ends before it reaches `word`.
+  // Makes work that is queued from now on wait for `word`. The stream fails if `page`'s process
+  // ends before it reaches `word`.
   static orError_t EnqueueWait(const std::shared_ptr<MappedPage>& page, MarkWord word,
                                const StreamQueue& queue);
 
@@ -123,14 +123,14 @@ class MappedPage {
   SharedPage* const page_;
 };
 
-// Allocates a slot on this process's page, for an event or for an export of `range`. If all are in
-// use, fails with `function` in the message. A slot is free again once another process has taken
-// its serial number.
+// Allocates a slot on this process's page, for an event or for an export of `range`. If all slots
+// are in use, fails with `function` in the message. A slot is free again once another process has
+// taken its serial number.
 orError_t AllocateSlot(const char* function, const SharedPage::Range& range, uint64_t* serial);
-// Frees a slot, also one whose serial number was taken.
+// Frees a slot, even one whose serial number was taken.
 void FreeSlot(uint64_t serial);
 
-// Called in a forked child: closes its copy of the page's file. Async-signal-safe.
+// Called in a forked child. Closes the child's copy of the page's file. Async-signal-safe.
 void CloseSharedPageInChild();
 
 // Captures the work that is queued now in a mark, which it queues unless the stream is idle.

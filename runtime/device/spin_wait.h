@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// spin_wait.h - lets consumers and waiting hosts spin for a while before they sleep. Callable from
-// every thread.
+// spin_wait.h - lets consumers and waiting hosts spin for a while before they sleep. Any thread may
+// call it.
 #ifndef RUNTIME_DEVICE_SPIN_WAIT_H_
 #define RUNTIME_DEVICE_SPIN_WAIT_H_
 

@@ -15,8 +15,8 @@ namespace {
 
 std::atomic<uint64_t> error_sequence{0};
 
-// The amount of queued work, in nanoseconds of one thread, that is worth waking a team for. The
-// threads of a team spin for some milliseconds after the last kernel.
+// How much work, in nanoseconds on one thread, must be queued before it is worth waking a team. A
+// team's threads spin for some milliseconds after the last kernel.
 constexpr uint64_t kTeamWork = 250'000;
 
 }  // namespace
@@ -41,11 +41,11 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
       producer_.unlock();
       if (Stopping()) {
         return Fail(orErrorShutdown,
-                    "a command cannot be queued on stream %u of device %d: the process is exiting",
+                    "cannot queue a command on stream %u of device %d: the process is exiting",
                     index, device());
       }
       return Fail(orErrorSystem,
-                  "the thread of stream %u of device %d cannot be started: %s (ulimit -u)", index,
+                  "cannot start the thread of stream %u of device %d: %s (ulimit -u)", index,
                   device(), std::strerror(error));
     }
   }
@@ -53,7 +53,8 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
   return orSuccess;
 }
 
-// Waits until the ring has room. Requires the producer lock, and returns with it held on success.
+// Waits until the ring has room. The caller must hold the producer lock, which is still held on
+// success.
 orError_t Stream::WaitForRoom(uint64_t expected) {
   for (;;) {
     const uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -62,12 +63,12 @@ orError_t Stream::WaitForRoom(uint64_t expected) {
       return orSuccess;
     }
     producer_.unlock();
-    // Wait until half of the ring is free, so that a producer that is always ahead sleeps once for
-    // many commands.
+    // Wait until half of the ring is free, so that a producer that is always ahead sleeps only once
+    // for many commands.
     if (!WaitFor(tail - kRing / 2)) {
       return Fail(orErrorShutdown,
-                  "a command cannot be queued on stream %u of device %d: the process is exiting",
-                  index, device());
+                  "cannot queue a command on stream %u of device %d: the process is exiting", index,
+                  device());
     }
     producer_.lock();
     if (handle.load(std::memory_order_relaxed) != expected) {
@@ -244,8 +245,8 @@ bool Stream::WantsTeam(const Command& command) const {
   if (command.place != Command::kMoldable) {
     return command.place == Command::kOnExecutor;
   }
-  // While the host is busy, one core fewer is free, and a device that keeps up with one thread
-  // needs no team. Once the host sleeps, it waits for the device.
+  // While the host is busy, one core fewer is free, and a device that keeps up using one thread
+  // needs no team. A sleeping host is waiting for the device.
   return wake_at_.load(std::memory_order_relaxed) != UINT64_MAX &&
          work_.load(std::memory_order_relaxed) - command.work_before >= kTeamWork;
 }

@@ -16,23 +16,24 @@
 // time. The watcher must wake up when a command is queued. The token says which thread may run a
 // command now:
 //
-//   producer        lock, write command, tail+1, unlock; wake the watcher if it sleeps
-//   worker/executor take the token, run commands until the ring is empty, release the token;
-//                   watch the tail for some microseconds, then sleep
-//   inline          idle? take the token if it is free, run the kernel, release the token
+//   producer        takes the lock, writes the command, increments `tail`, releases the lock;
+//                   wakes the watcher if it is asleep
+//   worker/executor takes the token, runs commands until the ring is empty, releases the token;
+//                   watches the tail for some microseconds, then sleeps
+//   inline          if the stream is idle and the token is free: takes the token, runs the kernel,
+//                   releases the token
 //
-// No wake-up is lost between producer and consumer: the producer stores `tail` and then loads
-// `watch`, the consumer stores `watch` and then loads `tail`, all sequentially consistent. At least
-// one of them sees the other's store. An inline launch does not need this protocol: a producer that
-// queues a command during it has woken the worker, and the worker waits for the token without a
-// long sleep. The consumer and the threads that wait for a position use the same protocol with
-// `done` and `wake_at`.
+// No wake-up is lost between producer and consumer. The producer stores `tail` and then loads
+// `watch`; the consumer stores `watch` and then loads `tail`. All four are sequentially consistent,
+// so at least one of them sees the other's store. An inline launch does not need this protocol: a
+// producer that queues a command during it has woken the worker, and the worker waits for the token
+// without a long sleep. The consumer and the threads that wait for a position use the same protocol
+// with `done` and `wake_at`.
 //
 // Only a StreamQueue queues commands, and only Submission (submission.h) creates a StreamQueue,
-// after it has consulted the stream's capture. Everything else here may be called from every
-// thread.
+// after it has consulted the stream's capture. Any thread may call everything else here.
 //
-// Streams belong to the registry (stream_registry.h) and are never freed.
+// The registry (stream_registry.h) owns the streams, which are never freed.
 #ifndef RUNTIME_DEVICE_STREAM_H_
 #define RUNTIME_DEVICE_STREAM_H_
 
@@ -91,7 +92,7 @@ struct Command {
     Stream* source;
   };
   uint64_t position;     // the position of a wait; a step may store any value here
-  uint64_t work_before;  // result of AddWork, for a command that may have a team
+  uint64_t work_before;  // the result of AddWork, for a command that may have a team
   ErrorSink* sink;       // receives the command's error
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };
@@ -130,7 +131,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
     return activities_[static_cast<size_t>(&command - ring_.get())];
   }
 
-  // Adds work for a team, in nanoseconds of one thread, and returns the sum before the addition.
+  // Adds work for a team, in nanoseconds on one thread, and returns the sum before the addition.
   // The sum is never reset. May be called only within `fill` of StreamQueue::Enqueue.
   uint64_t AddWork(uint64_t nanoseconds) {
     const uint64_t before = work_.load(std::memory_order_relaxed);
@@ -147,12 +148,12 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // Implements orKernelFail, on the thread that runs a kernel of this stream.
   void KeepFailure(orError_t error, const char* message, void* payload, void (*drop)(void*));
 
-  // Waits until done() >= position. Returns false if the process is exiting and the position is
-  // never reached.
+  // Waits until done() >= position. Returns false if the process is exiting and the position will
+  // never be reached.
   bool WaitFor(uint64_t position);
 
-  // Waits until everything that is queued now is done, including a kernel that another thread runs
-  // inline. Returns false like WaitFor.
+  // Waits until everything that is now queued is done, including a kernel that another thread runs
+  // inline. Returns false in the same case as WaitFor.
   bool WaitIdle();
 
  private:
@@ -165,7 +166,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   enum class Role { kWorker, kExecutor };
 
   // Implement the functions of StreamQueue. `expected` is the handle that the caller looked up.
-  // They fail if the stream was destroyed since.
+  // They fail if the stream has been destroyed since then.
   bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
                  const char* name, ErrorSink* sink);
   template <class Fill>
@@ -192,7 +193,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // true.
   template <class Other>
   bool WatchTailOr(Other other) const;
-  bool MustWake() const;  // a consumer that has announced its sleep must stay awake
+  bool MustWake() const;  // whether a consumer that has announced its sleep must stay awake
   void WorkerSleep();
   void Park();  // the worker waits until Unpark
   void WakeWaiters();
@@ -204,7 +205,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   bool BeginSleep() override;
   void EndSleep() override;
   void Unpark() override;         // gives the watcher role to the worker and wakes it
-  void OfferToWorker() override;  // the same, but the worker wakes only when there is work
+  void OfferToWorker() override;  // like Unpark, but the worker wakes only when there is work
 
   // Members that producers read and that change only when the slot gets a new user.
   std::atomic<int> device_{0};
@@ -229,7 +230,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   std::atomic<bool> closing_{false};
   alignas(64) std::atomic<uint32_t> token_{kFree};
 
-  // Members for threads that wait for a position: `wake_at_` is the smallest position.
+  // Members for threads that wait for a position. `wake_at_` is the smallest such position.
   alignas(64) std::atomic<uint64_t> wake_at_{UINT64_MAX};
   std::atomic<uint32_t> signal_{0};
 
@@ -245,17 +246,17 @@ class StreamQueue {
 
   Stream* stream() const { return stream_; }
 
-  // Runs the kernel on this thread, with the stream's device as the current device, if the stream
-  // is idle and no other thread runs anything on it. If it returns false, the kernel must be
-  // queued. `arguments` are copied.
+  // Runs the kernel on this thread, with the stream's device as the current device and with a copy
+  // of `arguments`, if the stream is idle and no other thread is running anything on it. If it
+  // returns false, the caller must queue the kernel.
   bool TryInline(orKernelFunction_t kernel, const void* arguments, size_t size, const char* name,
                  ErrorSink* sink) const {
     return stream_->TryInline(expected_, kernel, arguments, size, name, sink);
   }
 
   // Queues a command. `fill` writes it in place and must not call the stream. Waits only while the
-  // ring is full. Fails if the stream was destroyed. `position` (may be null) receives the position
-  // of the command.
+  // ring is full. Fails if the stream was destroyed. `position` (may be null) receives the
+  // command's position.
   template <class Fill>
   [[gnu::always_inline]] orError_t Enqueue(uint64_t* position, Fill&& fill) const {
     return stream_->Enqueue(expected_, position, std::forward<Fill>(fill));
@@ -275,7 +276,7 @@ class StreamQueue {
     });
   }
 
-  // Queues a wait until another stream reaches a position.
+  // Queues a wait until another stream has reached a position.
   orError_t EnqueueWait(Stream* source, uint64_t position) const;
 
  private:

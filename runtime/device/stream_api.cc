@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of streams.
+// Implements the C functions for streams.
 #include "runtime/device/activity.h"
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"
@@ -73,7 +73,7 @@ OPENREG_API orError_t orStreamDestroy(orStream_t handle) {
     return error;
   }
   if (const orError_t error =
-          submission.QueueUncaptured("and must live until the capture ends", &queue);
+          submission.QueueUncaptured("and must not be destroyed until the capture ends", &queue);
       error != orSuccess) {
     return error;
   }
@@ -116,7 +116,7 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
       error != orSuccess) {
     return error;
   }
-  const bool stopped = Stopped();  // read first: afterwards no more work is done
+  const bool stopped = Stopped();  // read first: once it is true, no more work gets done
   if (queue.stream()->Idle()) {
     return orSuccess;
   }

@@ -31,14 +31,16 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   Reap();
   Stream* stream = table_.Take();
   if (stream == nullptr) {
-    return Fail(orErrorSystem, "a stream cannot be created: %u exist already; destroy some",
+    return Fail(orErrorSystem,
+                "cannot create a stream: the limit of %u streams or of host memory has been "
+                "reached; destroy a stream",
                 table_.kCapacity);
   }
   if (stream->ring_ == nullptr) {
     stream->ring_.reset(new (std::nothrow) Command[Stream::kRing]);
     if (stream->ring_ == nullptr) {
       table_.Recycle(stream);
-      return Fail(orErrorSystem, "a stream cannot be created: out of host memory for its queue");
+      return Fail(orErrorSystem, "cannot create a stream: out of host memory for its queue");
     }
   }
   stream->device_.store(device, std::memory_order_relaxed);
@@ -46,7 +48,7 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   stream->on_end_ = &OnEnd;
   stream->started_ = false;
   stream->closing_.store(false, std::memory_order_relaxed);
-  // Skip one position between two users of the slot.
+  // Skip one position between two successive users of the slot.
   const uint64_t first = stream->tail() + 1;
   stream->seen_done_ = first;
   stream->done_.store(first, std::memory_order_release);

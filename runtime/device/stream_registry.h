@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// stream_registry.h - all streams of the process.
+// stream_registry.h - the registry of all streams in the process.
 //
 // Streams are allocated in a table and never freed. Destroy lets a stream run its remaining
-// commands, ends its thread and makes its slot available to the next user. One object, never
-// destroyed. Every thread may call it.
+// commands, ends its thread and makes its slot available to the next user. There is one registry,
+// which is never destroyed. Any thread may call it.
 #ifndef RUNTIME_DEVICE_STREAM_REGISTRY_H_
 #define RUNTIME_DEVICE_STREAM_REGISTRY_H_
 
@@ -32,8 +32,8 @@ class Streams {
   // Creates the default stream of each device. Called once.
   orError_t SetUp(int device_count);
 
-  // Returns the stream of a handle, or null if no live stream has this handle. A null handle names
-  // the default stream of the thread's device.
+  // Returns the stream that a handle names, or null if no live stream has this handle. A null
+  // handle names the default stream of the thread's current device.
   Stream* Find(orStream_t handle) const {
     if (handle == nullptr) {
       return default_[thread_state.device];
@@ -70,16 +70,17 @@ class Streams {
   std::mutex errors_mutex_;  // covers the move of an error to its device, so that it is not missed
   ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
 
-  // Guarded by Stream::ThreadsMutex(). Streams whose threads have ended and must be joined, and
-  // streams that had no thread and whose last kernel ran inline when they were destroyed.
+  // Guarded by Stream::ThreadsMutex(). Contains streams whose threads have ended and must be
+  // joined, and streams that had no thread and whose last kernel was running inline when they were
+  // destroyed.
   std::vector<Stream*> ended_;
   std::atomic<uint32_t> ended_count_{0};
 };
 
 [[gnu::cold, gnu::noinline]] orError_t FailNoStream(const char* function, orStream_t handle);
 
-// Looks up the stream of a handle; fails if there is none. `expected` receives its handle, also if
-// a null handle names a default stream.
+// Looks up the stream that a handle names; fails if there is none. `expected` receives the stream's
+// own handle, even if a null handle named a default stream.
 [[gnu::always_inline]] inline orError_t FindStream(const char* function, orStream_t handle,
                                                    Stream** stream, uint64_t* expected) {
   *stream = Streams::Get().Find(handle);

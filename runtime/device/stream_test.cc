@@ -188,7 +188,7 @@ TEST_F(StreamTest, TheNumberOfStreamsIsLimited) {
     streams.push_back(stream);
     ASSERT_LE(streams.size(), 4096u);
   }
-  EXPECT_FAILS(error, orErrorSystem, "4096 exist already");
+  EXPECT_FAILS(error, orErrorSystem, "limit of 4096 streams");
   EXPECT_GT(streams.size(), 4000u);
   for (orStream_t stream : streams) {
     ASSERT_OK(orStreamDestroy(stream));

@@ -3,12 +3,12 @@
 // submission.h - the only way to submit work to a stream.
 //
 // A Submission is one API call on a stream. Each of its functions that puts work on the stream, or
-// that returns a queue to do so (QueueUncaptured), consults the stream's capture first. While the
-// stream is captured, the work becomes a part of the graph or the call is refused. Nothing else can
-// create a StreamQueue, and a stream has no other functions that queue work, so no entry point can
-// bypass a capture.
+// that returns a queue for this purpose (QueueUncaptured), consults the stream's capture first.
+// While the stream is being captured, the work becomes part of the graph or the call is refused.
+// Nothing else can create a StreamQueue, and a stream has no other functions that queue work, so no
+// entry point can bypass a capture.
 //
-// Belongs to the calling thread for the duration of the call.
+// A Submission belongs to the calling thread for the duration of the call.
 #ifndef RUNTIME_DEVICE_SUBMISSION_H_
 #define RUNTIME_DEVICE_SUBMISSION_H_
 
@@ -27,7 +27,8 @@
 
 namespace openreg::device {
 
-// Why a captured stream refuses a call whose result would depend on work that does not run.
+// The reason why a captured stream refuses a call whose result would depend on work that does not
+// run.
 inline constexpr char kNothingRuns[] =
     "so nothing runs that could be waited for: do it before or after the capture";
 
@@ -58,8 +59,8 @@ class Submission {
   orError_t Record(Event* event, uint64_t event_handle) const;
   orError_t Wait(Event* event, uint64_t event_handle) const;
 
-  // Provides the queue for a call that a capture cannot record; fails if the stream is captured.
-  // `because` ends the sentence "orX: stream S is captured, ".
+  // Provides the queue for a call that a capture cannot record. Fails if the stream is being
+  // captured. `because` ends the sentence "orX: stream S is being captured, ".
   orError_t QueueUncaptured(const char* because, StreamQueue* queue) const {
     if (Capturing()) [[unlikely]] {
       if (const orError_t refused = Captures::Get().RefuseStream(function_, &stream(), because);
@@ -72,22 +73,22 @@ class Submission {
   }
 
  private:
-  // Queues the work. `call` is not null if the work is recorded.
+  // Queues the work. `call` is not null if the work is to be recorded.
   orError_t Enqueue(const Work& work, const CallActivity* call, ErrorSink* sink,
                     uint64_t* position) const;
   bool TryInline(const Work& work, ErrorSink* sink) const {
     return queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink);
   }
   bool TryInlineRecorded(const Work& work, const CallActivity& call, ErrorSink* sink) const;
-  // Returns the record of work, without its times.
+  // Returns the activity record for a piece of work, without its times.
   [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work,
                                                           const CallActivity& call);
 
   // Implements Submit with captures, launch blocking, injected faults, tracing, or synchronous
-  // work. The arguments are passed by value: the fast path takes no address of the objects, so they
-  // stay in registers.
+  // work. The arguments are passed by value: the fast path never takes the objects' addresses, so
+  // they stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
-  // Adds the work to the stream's capture. Returns nullopt if the stream is not captured.
+  // Adds the work to the stream's capture. Returns nullopt if the stream is not being captured.
   std::optional<orError_t> AddToCapture(Work work) const;
   orError_t SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const;
   [[gnu::cold, gnu::noinline]] orError_t WaitForImported(Event* event) const;

@@ -22,7 +22,7 @@ struct Start {
   void* argument;
 };
 
-// The alternate signal stack of one thread; lives as long as the thread.
+// The alternate signal stack of one thread. It lives as long as the thread.
 class AlternateStack {
  public:
   AlternateStack() {

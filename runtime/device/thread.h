@@ -2,10 +2,10 @@
 //
 // thread.h - the per-thread state of the device, and how the device starts its own threads.
 //
-// A ThreadState is used only by its thread. It uses initial-exec thread-local storage: an access is
-// a load relative to the thread pointer instead of a call. The cost is static TLS, which all
-// libraries that are loaded late share. So the struct stays small, and the text of errors is stored
-// elsewhere (error.cc).
+// A ThreadState is used only by its own thread. It is in initial-exec thread-local storage: an
+// access is a load relative to the thread pointer instead of a call. The price is static TLS, which
+// all libraries that are loaded late share. The struct therefore stays small, and error texts are
+// stored elsewhere (error.cc).
 #ifndef RUNTIME_DEVICE_THREAD_H_
 #define RUNTIME_DEVICE_THREAD_H_
 
@@ -27,7 +27,7 @@ struct ThreadState {
   bool kernel_failed;       // whether that kernel called orKernelFail
   bool has_team;            // whether that kernel may use a team
   bool of_device;           // whether StartThread started this thread
-  bool releasing;           // whether the thread releases a graph, which may free
+  bool releasing;           // whether the thread is releasing a graph, which may free memory
   uint8_t capture_mode;     // see orThreadExchangeStreamCaptureMode
   int device;               // the current device
   orError_t last_error;
@@ -36,10 +36,10 @@ static_assert(sizeof(ThreadState) <= 64);
 
 extern constinit thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
 
-// Starts a joinable thread with this name (at most 15 characters), an alternate signal stack (a
-// fault report must run after a stack overflow), and all signals blocked except those of its own
-// faults: the host's threads handle the signals sent to the process. Returns false, with errno set,
-// if the operating system refuses.
+// Starts a joinable thread with this name (at most 15 characters). It has an alternate signal
+// stack, because a fault report must run even after a stack overflow. All signals are blocked
+// except those of its own faults, so the host's threads handle the signals that are sent to the
+// process. If the operating system refuses, sets errno and returns false.
 bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* argument);
 
 // Returns the number of CPU cores that this process may use.

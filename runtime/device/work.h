@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // work.h - a piece of work for a stream: a kernel, a copy or fill, or a host function. It becomes a
-// command of the stream or, in a capture, a node of a graph. A plain value that refers to the
-// caller's arguments.
+// command in the stream or, during a capture, a node of a graph. It is a plain value that refers to
+// the caller's arguments.
 #ifndef RUNTIME_DEVICE_WORK_H_
 #define RUNTIME_DEVICE_WORK_H_
 
@@ -30,12 +30,13 @@ struct Work {
   };
   union {
     const void* arguments = nullptr;
-    void* data;  // the argument of the function
+    void* data;  // the function's argument
   };
   size_t size = 0;  // size of the arguments in bytes
 
-  // Used by captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and
-  // why the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".
+  // Used by captures. Says how a graph runs a kernel that consumes its arguments (see
+  // orRepeatable), or why the work cannot be captured. The reason ends the sentence "orX: stream S
+  // is being captured, ".
   const orRepeatable* repeatable = nullptr;
   const char* refused_because = nullptr;
 

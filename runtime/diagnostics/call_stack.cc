@@ -13,10 +13,10 @@ namespace {
 
 std::atomic<bool> stopped{false};
 
-// A scope in which torch gathers a stack. It then releases Python code objects under a lock. The
+// A scope in which torch gathers a stack. torch then releases Python code objects under a lock. The
 // last reference to a code object may own compiled code, and that code may own device memory.
-// Freeing the memory on this thread must not take the lock again, so such a free captures no stack,
-// and the stack of the memory is dropped after the gathering.
+// Freeing this memory on the same thread must not take the lock again. Such a free therefore
+// captures no stack, and the memory's stack is dropped after the gathering.
 class GatherScope {
  public:
   GatherScope() { active_ = true; }

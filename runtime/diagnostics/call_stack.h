@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Call stacks: the position of a thread in the Python program.
+// Call stacks: a thread's position in the Python program.
 //
 // Capturing a stack takes about a microsecond: it stores code objects and positions in them. Only
-// the conversion to text, when an error is reported, reads files. All users of the same capture
-// share one stack, which may be dropped on any thread. Capturing and conversion take the GIL if the
-// thread does not hold it, so the caller must hold no other lock. Threads: any except workers of
-// the device. In a process without Python, stacks are empty.
+// the conversion to text, when an error is reported, reads files. All users of one capture share
+// one stack, which may be dropped on any thread. Capturing and conversion take the GIL if the
+// thread does not hold it, so the caller must hold no other lock. Any thread may call these
+// functions except the device's workers. In a process without Python, stacks are empty.
 #ifndef RUNTIME_DIAGNOSTICS_CALL_STACK_H_
 #define RUNTIME_DIAGNOSTICS_CALL_STACK_H_
 
@@ -32,12 +32,12 @@ enum class StackKind : uint8_t {
 
 OPENREG_API CallStack capture_call_stack(StackKind kind = StackKind::kPython);
 
-// Stops capturing: from then on captured stacks are null. Must be called when the interpreter is
+// Stops capturing: from then on, captured stacks are null. Must be called when the interpreter is
 // about to exit.
 OPENREG_API void stop_capturing_call_stacks() noexcept;
 
-// Returns the frames as Python prints them, the innermost last, each line with its newline. Empty
-// for a null stack and where no Python runs.
+// Returns the frames as Python prints them, the innermost last, each line with its newline. The
+// text is empty for a null stack, or if no Python is running.
 OPENREG_API std::string to_text(const CallStack& stack);
 
 // The frames of several stacks. Frames that stacks share appear once.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h). Each forwards the report to the
+// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h). Each one forwards the report to the
 // diagnostics that are on. They are registered when the library is loaded.
 #include <variant>
 
@@ -31,8 +31,8 @@ const void* address_of(const Block* block) {
   return memcheck != nullptr ? memcheck->address_of(block) : block->pointer;
 }
 
-// Captures a stack if a diagnostic wants it, but not on a worker of the device: a worker must not
-// wait for the interpreter.
+// Captures a stack if a diagnostic wants it. Does not do so on one of the device's workers, which
+// must not wait for the interpreter.
 allocator::Context context(allocator::ContextLevel level) {
   const bool wanted = checks_memory() || history_contexts() >= level;
   return wanted && orInKernel() == 0 ? capture_call_stack(history_stacks()) : nullptr;

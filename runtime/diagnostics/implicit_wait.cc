@@ -20,9 +20,10 @@ void report_implicit_wait(const char* name, const char* reason, c10::DeviceIndex
     // The driver rejects this wait and makes the capture invalid, as for any other wait.
     (void)orStreamSynchronize(current_native_stream(device));
     (void)orGetLastError();
-    TORCH_CHECK(false, text,
-                ". No work runs while a graph is captured, so the wait would never end: do this "
-                "before or after the capture. The capture is now invalid");
+    TORCH_CHECK(
+        false, text,
+        ". No work runs while a graph is being captured, so the wait would never end: do this "
+        "before or after the capture. The capture is now invalid");
   }
   const SyncDebugMode mode = openreg::sync_debug_mode();
   if (mode == SyncDebugMode::kDefault) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implicit waits: operators that make the host wait for the device although the program requested a
-// value and not a wait (item(), cpu(), nonzero(), a fallback that runs on the host).
+// Implicit waits: operators that make the host wait for the device although the program asked for a
+// value and not for a wait (item(), cpu(), nonzero(), a fallback that runs on the host).
 //
-// A program may request a warning or an error for them (torch.openreg.set_sync_debug_mode). An
-// operator announces a wait before it queues anything, so an operator that fails has changed
-// nothing. Explicit waits (synchronize) are not announced, and neither are waits by which an
+// A program may request a warning or an error for these waits (torch.openreg.set_sync_debug_mode).
+// An operator announces a wait before it queues anything, so an operator that fails has changed
+// nothing. Explicit waits (synchronize) are not announced, and neither are waits with which an
 // operator determines something once per process.
 //
-// During a capture an operator cannot wait, because nothing runs: it fails in every mode. torch
-// does not require any of this from a device: without the announcement the driver rejects the wait
-// but cannot name the operator.
+// During a capture, an operator cannot wait, because nothing runs: it fails in every mode. torch
+// does not require any of this from a device. Without the announcement, the driver would reject the
+// wait but could not name the operator.
 //
-// Threads: any; the process has one mode, as with CUDA.
+// Any thread may call these functions. The process has one mode, as with CUDA.
 #ifndef RUNTIME_DIAGNOSTICS_IMPLICIT_WAIT_H_
 #define RUNTIME_DIAGNOSTICS_IMPLICIT_WAIT_H_
 
@@ -46,7 +46,7 @@ void discount_capture() noexcept;
 
 // Announces that operator `name` is about to wait for the current stream of `device`, because of
 // `reason` ("it returns a scalar"). Warns or throws c10::Error according to the mode, and throws if
-// the stream is captured. Otherwise costs one relaxed load.
+// the stream is being captured. Otherwise costs one relaxed load.
 inline void announce_wait(const char* name, const char* reason, c10::DeviceIndex device) {
   if (C10_UNLIKELY(detail::watched_waits.load(std::memory_order_relaxed) != 0)) {
     detail::report_implicit_wait(name, reason, device);

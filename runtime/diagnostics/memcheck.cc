@@ -28,9 +28,9 @@ using allocator::Memcheck;
 
 std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
 
-// The largest number of faults that an error describes in full; the others are counted.
+// The largest number of faults that an error describes in full. The others are only counted.
 constexpr size_t kDescribed = 5;
-// The longest time for which the exit of the process waits for queued work.
+// The longest time for which the process's exit waits for queued work.
 constexpr std::chrono::seconds kExitWait{5};
 // The largest number of allocation sites that the leak report shows.
 constexpr size_t kPlaces = 20;
@@ -89,8 +89,8 @@ std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
   return text;
 }
 
-// Removes the findings of all devices and returns them as text. It describes the first `described`
-// in full and counts the others. The text is empty if there were no findings.
+// Removes the findings of all devices and returns them as text. The text describes the first
+// `described` findings in full and counts the others. It is empty if there were no findings.
 std::string take_faults(size_t described) {
   std::string text;
   size_t count = 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Memcheck: finds out-of-bounds writes to device memory and memory that is never freed, and shows
-// the call stacks of the blocks (OPENREG_MEMCHECK=1, torch.openreg.memcheck).
+// the blocks' call stacks (OPENREG_MEMCHECK=1, torch.openreg.memcheck).
 //
-// Connects torch with allocator::Memcheck. Each device has one, created with its allocator and
-// never destroyed. Memcheck is on from the first use of the device or never, because nothing
-// distinguishes blocks with red zones from others. The next call that waits for the device throws
-// the findings. Threads: any; the caller must hold no lock except the GIL.
+// It connects torch with allocator::Memcheck. Each device has one, which is created with its
+// allocator and never destroyed. Memcheck is either on from the first use of the device or never,
+// because nothing distinguishes blocks with red zones from others. The next call that waits for the
+// device throws the findings. Any thread may call these functions if it holds no lock except the
+// GIL.
 #ifndef RUNTIME_DIAGNOSTICS_MEMCHECK_H_
 #define RUNTIME_DIAGNOSTICS_MEMCHECK_H_
 
@@ -32,7 +33,7 @@ allocator::Memcheck* make_memcheck(c10::DeviceIndex device);
 // Returns the memcheck of `device`, or null before make_memcheck(). Async-signal-safe.
 allocator::Memcheck* memcheck_of(c10::DeviceIndex device) noexcept;
 
-// Queue a check of all memory of a device or of one of its streams. Called before the host waits.
+// Queue a check of all memory on a device, or on one of its streams. Called before the host waits.
 void check_memory(c10::DeviceIndex device);
 void check_memory(orStream_t stream);
 // Throws c10::Error if a check found a fault. Called after the wait.
@@ -43,17 +44,17 @@ struct HeldMemory {
   c10::DeviceIndex device;
   size_t blocks;
   size_t bytes;
-  std::string stack;  // call stack of the allocation, as Python prints it
+  std::string stack;  // the allocation's call stack, as Python prints it
 };
-// Returns the held memory, the largest first; an empty list if memory is not checked.
+// Returns the held memory, the largest first. The list is empty if memory is not checked.
 OPENREG_API std::vector<HeldMemory> held_memory();
 
-// Write two reports to stderr at the exit of a process whose memory is checked. Call the first when
-// the interpreter is about to exit: it reports faults that no call has thrown. Call the second
-// after the interpreter has exited and all Python objects are gone: it reports blocks that are
-// still held, if the first report was made. It excludes the blocks at `reachable`, which the
-// interpreter leaves behind through no fault of the program. It must precede shut_down()
-// (runtime/c10/shutdown.h).
+// Write two reports to stderr at the exit of a process whose memory is checked. Call the first
+// function when the interpreter is about to exit: it reports faults that no call has thrown. Call
+// the second one after the interpreter has exited and all Python objects are gone: it reports
+// blocks that are still held, if the first report was made. It excludes the blocks at `reachable`,
+// which the interpreter leaves behind through no fault of the program. It must be called before
+// shut_down() (runtime/c10/shutdown.h).
 OPENREG_API void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexcept;
 OPENREG_API void report_leaks_at_exit() noexcept;
 

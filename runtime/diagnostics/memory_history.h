@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memory history: the events and the contents of the allocators of all devices, with the call
-// stacks of the requests (torch.openreg.memory._record_memory_history, _snapshot).
+// Memory history: the events and contents of all devices' allocators, with the call stacks of the
+// requests (torch.openreg.memory._record_memory_history, _snapshot).
 //
-// Connects torch with allocator::History, one per device for the life of the process. While it is
-// on, each allocation and, on request, each free first captures a stack, without holding a lock.
-// Threads: any.
+// It connects torch with allocator::History, of which there is one per device as long as the
+// process lives. While it is on, each allocation and, on request, each free first captures a stack,
+// while it holds no lock. Any thread may call these functions.
 #ifndef RUNTIME_DIAGNOSTICS_MEMORY_HISTORY_H_
 #define RUNTIME_DIAGNOSTICS_MEMORY_HISTORY_H_
 
@@ -26,7 +26,7 @@ class CachingAllocator;
 struct MemoryHistorySettings {
   allocator::History::Settings history;
   StackKind stacks = StackKind::kPython;
-  bool clear = false;  // discard what was recorded before
+  bool clear = false;  // discard what was recorded earlier
 };
 
 // Start and stop recording on all devices. Earlier allocations are unknown to the history. Stopping
@@ -34,12 +34,12 @@ struct MemoryHistorySettings {
 OPENREG_API void start_memory_history(const MemoryHistorySettings& settings);
 OPENREG_API void stop_memory_history();
 
-// What the allocator of a device holds, and its history.
+// What a device's allocator holds, and its history.
 struct MemorySnapshot {
   std::vector<allocator::SegmentDescription> segments;
   allocator::History::Content history;
 };
-// Returns the snapshot of every device, by index, and adds an event to the history.
+// Returns the snapshots of all devices, indexed by device, and adds an event to the history.
 OPENREG_API std::vector<MemorySnapshot> memory_snapshot();
 
 // Returns the stack that a context in a history stores.

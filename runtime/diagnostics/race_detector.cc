@@ -23,8 +23,8 @@ bool Extent::overlaps(const Extent& other) const {
       window(*this) >= common || window(other) >= common) {
     return true;
   }
-  // Both extents have one window in each period. Compute the distance from this one's begin to the
-  // other's.
+  // Both extents have one window in each period. Compute the distance from the start of this window
+  // to the start of the other.
   const size_t distance = other.begin >= begin ? (other.begin - begin) % common
                                                : (common - (begin - other.begin) % common) % common;
   return distance < window(*this) || distance + window(other) > common;
@@ -70,9 +70,9 @@ RaceDetector::Blocks::iterator RaceDetector::find(uintptr_t address) {
   return address < next->second.end ? next : blocks_.end();
 }
 
-// Drops past uses that the new use covers: those that are ordered before it and within its bytes,
-// and that are reads unless the new use is a write. Any later use that races with a dropped one
-// races with the new one too.
+// Drops past uses that the new use covers: those that are ordered before it, lie within its bytes,
+// and are reads if the new use is a read. Any later use that races with a dropped one also races
+// with the new one.
 void RaceDetector::add(Block& block, PastUse use, const Clock& clock) {
   std::erase_if(block.history, [&](const PastUse& past) {
     return is_before(past, use.stream, clock) && use.extent.contains(past.extent) &&
@@ -117,7 +117,7 @@ std::vector<Race> RaceDetector::launch(const std::shared_ptr<const WatchedLaunch
   return races;
 }
 
-// Removes [begin, end) from all blocks. The rest of a block stays, with its history.
+// Removes [begin, end) from all blocks. The rest of each block stays, with its history.
 void RaceDetector::retire_overlapped(uintptr_t begin, uintptr_t end) {
   auto place = blocks_.lower_bound(begin);
   if (place != blocks_.begin() && std::prev(place)->second.end > begin) {
@@ -150,7 +150,8 @@ std::vector<Race> RaceDetector::allocate(uintptr_t begin, size_t bytes,
     --place;
   }
   for (; place != blocks_.end() && place->first < end; ++place) {
-    // Skip live memory and that of another stream: the allocator waits before it reuses the latter.
+    // Skip live memory, and memory that another stream owns: the allocator waits before it reuses
+    // that.
     if (place->second.live || place->second.owner != stream) {
       continue;
     }

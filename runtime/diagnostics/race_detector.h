@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Race detector: finds two uses of one block of memory that are not ordered. It considers the order
+// Race detector: finds two uses of one memory block that are not ordered. It considers the order
 // that a program requests with streams and events, not the order in which the uses happened to run.
 //
-// Each stream has a vector clock: how many launches it has had, and how many launches of each other
+// Each stream has a vector clock: how many launches it has had, and how many launches on each other
 // stream are known to be done before its next one. An event stores the clock of the stream that
 // recorded it, and a stream that waits for the event merges that clock into its own. What the host
 // has waited for is known to all later launches by any thread: the detector does not see how host
-// threads synchronize with each other, and assumes that they do. A use at time n of stream s is
-// ordered before a launch of stream t if t's clock contains n of s.
+// threads synchronize with each other, and assumes that they do. A use at time n on stream s is
+// ordered before a launch on stream t if t's clock contains n for s.
 //
 // Each block has a history: the uses that a later one may race with. A use is left out if every
 // later use that races with it also races with a newer entry, so histories stay short. Freed memory
@@ -16,8 +16,8 @@
 // write, and races with uses by streams that were neither waited for nor guarded (record_stream).
 //
 // The detector depends neither on torch nor on the device; a stream is a handle and a device index.
-// Ownership: the detector owns clocks and histories, and shares launches with the races that
-// mention them. Threads: one at a time; the caller must hold a lock.
+// The detector owns clocks and histories, and shares launches with the races that mention them.
+// Only one thread at a time may call it, so the caller must hold a lock.
 #ifndef RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
 #define RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
 
@@ -33,13 +33,13 @@
 
 namespace openreg {
 
-// A stream of a device, identified by the driver's handle.
+// A stream on a device, identified by the driver's handle.
 struct StreamName {
   uint64_t handle;
   int device;
 };
 
-// The bytes of [begin, end) that are in use: the first `width` of each `period`, for instance some
+// The bytes of [begin, end) that are in use: the first `width` of each `period`, for example some
 // columns of a matrix. Dense memory has period 0.
 struct Extent {
   uintptr_t begin;
@@ -51,7 +51,7 @@ struct Extent {
   bool contains(const Extent& other) const;
 };
 
-// A launch, shared by all its uses of memory.
+// A launch, shared by all the uses of memory that it makes.
 struct WatchedLaunch {
   std::string name;  // name of the operator
   StreamName stream;
@@ -96,7 +96,7 @@ class RaceDetector {
   // Records that memory is freed. Uses by other, unguarded streams stay in its history: the
   // allocator may give the memory to its owning stream again without waiting for them.
   void free(uintptr_t begin);
-  // Records that the allocator waits for the work of `stream` before it reuses the memory.
+  // Records that the allocator waits for the work on `stream` before it reuses the memory.
   void guard(uintptr_t begin, StreamName stream);
 
   // Records that `stream` records the event, and that the event is destroyed.
@@ -104,7 +104,7 @@ class RaceDetector {
   void forget(uint64_t event);
   // Records that `stream` waits for the event.
   void wait(StreamName stream, uint64_t event);
-  // Records that `later` waits for all work of `earlier`.
+  // Records that `later` waits for all work on `earlier`.
   void order(StreamName earlier, StreamName later);
   // Records that the host waits for an event, a stream, or all streams of a device.
   void join(uint64_t event);

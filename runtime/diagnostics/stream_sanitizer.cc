@@ -94,7 +94,7 @@ void add_uses(const c10::IValue& value, UseKind kind, std::vector<Use>& uses) {
   });
 }
 
-// An operator that writes to arguments although its schema does not declare it.
+// An operator that writes to arguments although its schema does not say so.
 struct SilentWrite {
   std::string_view name;
   std::array<size_t, 2> arguments;
@@ -125,7 +125,7 @@ Writes writes_of(const c10::FunctionSchema& schema) {
 
 // -------------------------------------------------------------------------------- operator calls
 
-// A call of an operator that this thread executes.
+// An operator call that this thread is executing.
 struct Call final : at::ObserverContext {
   Call* outer = nullptr;
   std::string name;

@@ -11,8 +11,8 @@
 namespace openreg {
 namespace {
 
-// Stores the warnings of kernels, and sets its watcher bit while it holds one. The bit needs no
-// memory ordering of its own: a thread that waits for a kernel sees what the kernel did.
+// Stores kernel warnings, and sets its watcher bit while it holds one. The bit needs no memory
+// ordering of its own: a thread that waits for a kernel sees what the kernel did.
 class KernelWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {

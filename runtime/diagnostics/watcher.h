@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The diagnostics that a program can switch on, one bit each. c10 calls those in memory_watchers
-// for memory and those in stream_watchers for events and waits (runtime/c10/diagnostic_hooks.h). A
+// The diagnostics that a program can turn on, one bit each. c10 calls those in memory_watchers for
+// memory and those in stream_watchers for events and waits (runtime/c10/diagnostic_hooks.h). A
 // package that launches kernels calls those in launch_watchers for launches. Normally all three
 // words are 0, and each path reads only the word that concerns it.
 //
-// Threads: any; the words are global to the process.
+// Any thread may call these functions; the words are global to the process.
 #ifndef RUNTIME_DIAGNOSTICS_WATCHER_H_
 #define RUNTIME_DIAGNOSTICS_WATCHER_H_
 

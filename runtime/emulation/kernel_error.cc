@@ -15,8 +15,8 @@
 namespace openreg {
 namespace {
 
-// The payload of a stream's error: the exception of the kernel, and the place of its launch if
-// launch sites are recorded.
+// The payload of a stream's error: the kernel's exception, and its launch site if launch sites are
+// recorded.
 struct Payload {
   std::exception_ptr exception;
   CallStack site;
@@ -38,7 +38,8 @@ std::string message_of(const std::exception_ptr& exception) {
   }
 }
 
-// Returns the driver's description of the launch, and its place in the program, or how to find it.
+// Returns the driver's description of the launch, and where it is in the program, or how to find
+// that.
 std::string describe_launch(const Payload& payload) {
   std::string text = orGetLastErrorDetail();
   // The exception already contains the message.
@@ -92,7 +93,7 @@ orError_t fail_kernel(std::exception_ptr exception) noexcept {
     const std::string message = message_of(exception);
     auto payload = std::make_unique<Payload>(Payload{std::move(exception), current_launch_site()});
     return orKernelFail(orErrorLaunchFailure, message.c_str(), payload.release(), &drop_payload);
-  } catch (...) {  // no memory for the payload: the exception type is lost, not the error
+  } catch (...) {  // no memory for the payload: the exception's type is lost, but not the error
     return orKernelFail(orErrorLaunchFailure, "out of host memory while a kernel failed", nullptr,
                         nullptr);
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_error.h - carries exceptions of kernels to the program. A kernel runs on a worker and must
-// not throw. It catches the exception and stores it as the payload of its stream's error
+// kernel_error.h - carries kernel exceptions to the program. A kernel runs on a worker and must not
+// throw. It catches the exception and stores it as the payload of its stream's error
 // (openreg_emulation.h). The call that reports the error rethrows the exception with its original
-// type and the name of the operator: c10's throw_error() does so through the hook that this package
-// registers. Callable from every thread.
+// type and the operator's name: c10's throw_error() does so through the hook that this package
+// registers. Any thread may call this.
 #ifndef RUNTIME_EMULATION_KERNEL_ERROR_H_
 #define RUNTIME_EMULATION_KERNEL_ERROR_H_
 

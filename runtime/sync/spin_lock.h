@@ -3,8 +3,8 @@
 // spin_lock.h - a one-byte lock for critical sections of a few dozen instructions.
 //
 // Taking a free lock costs one atomic exchange. A waiter spins for about the length of such a
-// section, then yields, then sleeps: on a busy machine the holder may lose its core for
-// milliseconds. Callable from every thread.
+// section, then yields, then sleeps, because on a busy machine the holder may lose its core for
+// milliseconds. Any thread may call it.
 #ifndef RUNTIME_SYNC_SPIN_LOCK_H_
 #define RUNTIME_SYNC_SPIN_LOCK_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: device memory and attributes of pointers. Tier 2: pinned memory.
+// Tier 1: device memory and pointer attributes. Tier 2: pinned memory.
 #include <algorithm>
 #include <cstring>
 #include <iterator>

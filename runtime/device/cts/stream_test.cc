@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: default streams. Tier 2: other streams, waits of the host.
+// Tier 1: default streams. Tier 2: other streams, and host waits.
 #include <atomic>
 #include <cstdint>
 #include <mutex>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// All functions of tiers 1 and 2 from several threads at a time.
+// Calls all functions of tiers 1 and 2 from several threads at a time.
 #include <mutex>
 #include <random>
 
