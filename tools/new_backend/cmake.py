@@ -38,10 +38,13 @@ class CMake:
     Args:
         workspace: the BUILD files.
         targets: labels of the targets in the tree.
+        files: paths of the files in the tree.
     """
 
-    def __init__(self, workspace: Workspace, targets: Iterable[str]) -> None:
+    def __init__(self, workspace: Workspace, targets: set[str], files: set[str]) -> None:
         self._workspace = workspace
+        self._labels = targets
+        self._files = files
         found = [workspace.target(label) for label in sorted(targets)]
         self._targets = [target for target in found if target is not None]
 
@@ -69,8 +72,7 @@ class CMake:
                 lines.append(self._object_library(target))
         seen: dict[tuple[str, ...], str] = {}
         for target in tests:
-            package = target.label[2:].split(":")[0]
-            sources = tuple(_sources(target, package))
+            sources = tuple(self._sources(target))
             objects, archives = self._parts(target)
             # Tests of the same sources in several environments share a program.
             key = (*sources, *objects, *archives)
@@ -133,7 +135,7 @@ class CMake:
         pending = [target.label for target in targets]
         while pending:
             label = pending.pop()
-            if label in seen:
+            if label in seen or (not label.startswith("@") and label not in self._labels):
                 continue
             seen.add(label)
             yield label
@@ -152,9 +154,15 @@ class CMake:
             target = None if label.startswith("@") else self._workspace.target(label)
             if target is None or label in roots or target.kind != "cc_library":
                 continue
-            if _sources(target, label[2:].split(":")[0]):
+            if self._sources(target):
                 result.append(target)
         return result
+
+    def _sources(self, target: Target) -> list[str]:
+        """Returns the paths of a target's own C++ files."""
+        package = target.label[2:].split(":")[0]
+        paths = [path_of(absolute(source, package)) for source in target.arguments.get("srcs", [])]
+        return [path for path in paths if Path(path).suffix in _CODE and path in self._files]
 
     def _parts(self, target: Target) -> tuple[list[str], list[str]]:
         """Returns the names of the object libraries and of the archives that a target links."""
@@ -174,7 +182,7 @@ class CMake:
         return _call(
             "backend_objects" if is_whole else "backend_archive",
             _cmake_name(target.label),
-            SOURCES=_sources(target, target.label[2:].split(":")[0]),
+            SOURCES=self._sources(target),
             LIBRARIES=[name for name in self._external([target]) if not name.endswith("libraries")],
             OPTIONS=[option for option in target.arguments.get("copts", []) if option == "-O3"],
         )
@@ -189,14 +197,14 @@ class CMake:
             _cmake_name(target.label),
             OUTPUT=[Path(arguments["name"]).name],
             FOLDER=[self._folder(target)],
-            SOURCES=_sources(target, package),
+            SOURCES=self._sources(target),
             OBJECTS=objects,
             LIBRARIES=[
                 *archives,
                 *(
                     _cmake_name(self._actual(absolute(word, package)))
                     for word in arguments["additional_linker_inputs"]
-                    if not word.endswith(".lds")
+                    if self._is_library(word) and absolute(word, package) in self._labels
                 ),
                 *self._external([target]),
             ],
@@ -233,7 +241,7 @@ class CMake:
         """Yields the installation of the files that one rule copies into the wheel."""
         folders: dict[str, list[str]] = {}
         for label, path in copies.arguments["srcs"].items():
-            if not self._is_library(label):
+            if path_of(label) in self._files:
                 folders.setdefault(str(Path(path).parent), []).append(path_of(label))
         for folder, paths in sorted(folders.items()):
             yield _call("install", FILES=sorted(paths), DESTINATION=[folder])
@@ -247,15 +255,6 @@ _HEADER = """\
 
 # What pip installs before it builds.
 _BACKEND = ["scikit-build-core>=0.10"]
-
-
-def _sources(target: Target, package: str) -> list[str]:
-    """Returns the paths of a target's own C++ files."""
-    return [
-        path_of(absolute(source, package))
-        for source in target.arguments.get("srcs", [])
-        if Path(source).suffix in _CODE
-    ]
 
 
 def _cmake_name(label: str) -> str:

@@ -88,7 +88,7 @@ def make(root: Path, choice: Choice) -> Tree:
             lambda called, name: called != "workspace" and name not in {None, *names},
         )
     else:
-        cmake = CMake(workspace, targets)
+        cmake = CMake(workspace, targets, files)
         texts["cmake/targets.cmake"] = cmake.libraries()
         texts["cmake/tests.cmake"] = cmake.tests()
         texts["pyproject.toml"] = _with_project(texts["pyproject.toml"], cmake.project())
@@ -127,7 +127,16 @@ class _Kept:
             return True
         if label.endswith((":__pkg__", ":__subpackages__")):
             return label[2:].split(":")[0] in self._folders
-        return path_of(label) in self._files or not self._workspace.has(label)
+        target = self._workspace.target(label)
+        if target is None:
+            return path_of(label) in self._files or not self._workspace.has(label)
+        # A macro is kept as a whole, so that a list may name each of its targets.
+        package = self._workspace.package(label[2:].split(":")[0])
+        assert package is not None
+        return any(
+            other.line == target.line and other.label in self._targets
+            for other in package.targets.values()
+        )
 
 
 def _tests(choice: Choice) -> list[str]:

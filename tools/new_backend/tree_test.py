@@ -82,10 +82,18 @@ def test_every_source_of_a_build_file_is_in_the_tree() -> None:
             assert folder + word in made, f"{path}: {word}"
 
 
-def test_cmake_has_no_files_of_bazel() -> None:
-    made = tree("acme", ALL, "cmake")
+def test_a_library_keeps_the_libraries_that_it_needs() -> None:
+    text = tree("acme", ALL)["distributed/BUILD.bazel"].content.decode()
+    assert '"//distributed/acmeccl",' in text
+    assert '"//runtime/c10",' in text
+
+
+@pytest.mark.parametrize("features", [(), ("compile",), ALL])
+def test_cmake(features: tuple[str, ...]) -> None:
+    made = tree("acme", features, "cmake")
     assert not [path for path in made if "bazel" in path.lower() or path.endswith(".bzl")]
-    for path in re.findall(
-        r"^    ([\w/]+\.cc)\)?$", made["cmake/targets.cmake"].content.decode(), re.M
-    ):
-        assert path in made
+    for name in ("targets", "tests"):
+        text = made[f"cmake/{name}.cmake"].content.decode()
+        sources = re.findall(r"^    ([\w/]+\.(?:cc|h|py))\)?$", text, re.M)
+        assert sources
+        assert not [path for path in sources if path not in made]
