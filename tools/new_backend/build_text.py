@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Shortens the text of a BUILD file to the targets that are kept.
+
+Everything else of the text stays as it is, with its comments and its order.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tools.new_backend.build_file import Package, absolute, driver_branch
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """Replaces text[start:end]."""
+
+    start: int
+    end: int
+    text: str = ""
+
+
+class _Text:
+    """A text with the offsets of the nodes that Python's parser finds in it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = text.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self.lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def offset(self, line: int, column: int) -> int:
+        """Returns an offset; lines count from 1, columns are bytes of UTF-8."""
+        prefix = self.lines[line - 1].encode()[:column]
+        return self._starts[line - 1] + len(prefix.decode())
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Returns where a node begins and ends."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return (
+            self.offset(node.lineno, node.col_offset),
+            self.offset(node.end_lineno, node.end_col_offset),
+        )
+
+    def indentation(self, line: int) -> int:
+        """Returns the number of spaces at the start of a line."""
+        text = self.lines[line - 1]
+        return len(text) - len(text.lstrip(" "))
+
+    def statement(self, node: ast.stmt) -> _Edit:
+        """Returns the removal of a statement, with the comment above it and the line below.
+
+        The comment at the top of the file stays.
+        """
+        first, last = node.lineno, node.end_lineno or node.lineno
+        while first > 1 and self.lines[first - 2].startswith("#"):
+            first -= 1
+        if first == 1:
+            first = node.lineno
+        if last < len(self.lines) and not self.lines[last].strip():
+            last += 1
+        return _Edit(self._starts[first - 1], self._starts[last])
+
+    def element(self, start: int, end: int) -> _Edit:
+        """Returns the removal of an element of a list or dictionary, with its comma."""
+        comma = re.compile(r"\s*,").match(self.text, end)
+        end = comma.end() if comma else end
+        while self.text[start - 1] == " ":
+            start -= 1
+        if self.text[start - 1] == "\n" and self.text[end : end + 1] == "\n":
+            end += 1
+        elif self.text[start - 1] in "[{":
+            end += len(self.text[end:]) - len(self.text[end:].lstrip(" "))
+        return _Edit(start, end)
+
+    def apply(self, edits: list[_Edit]) -> str:
+        """Returns the text after edits that do not overlap."""
+        text = self.text
+        for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+            text = text[: edit.start] + edit.text + text[edit.end :]
+        return text
+
+
+def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool]) -> str:
+    """Returns the text of a BUILD file with the given targets only.
+
+    Args:
+        package: the evaluated BUILD file.
+        targets: labels of the targets that are kept.
+        is_kept: whether the file or target of a label is in the tree, for labels in lists.
+
+    Returns:
+        The text, in which each `select` on the driver is replaced by the minimal driver's branch.
+    """
+    text = _Text(package.text)
+    edits: list[_Edit] = []
+    for node in ast.parse(package.text).body:
+        called = _called(node)
+        if called in ("load", "package") or isinstance(node, ast.Assign):
+            continue
+        defined = {
+            target.label for target in package.targets.values() if target.line == node.lineno
+        }
+        kept = defined & targets
+        if called == "exports_files":
+            exported = list(_file_names(node))
+            if exported and not any(is_kept(absolute(file, package.name)) for file in exported):
+                edits.append(text.statement(node))
+                continue
+        elif not kept:
+            if defined or called != "licenses":
+                edits.append(text.statement(node))
+            continue
+        edits.extend(_within(text, node, package.name, defined - kept, is_kept))
+    return _without_unused_loads(text.apply(edits))
+
+
+def without(text: str, is_dropped: Callable[[str, str | None], bool]) -> str:
+    """Returns the text of a WORKSPACE file without some calls, and loads that only they use.
+
+    Args:
+        text: the file.
+        is_dropped: whether to drop a call, by the name of the function and its argument `name`.
+    """
+    located = _Text(text)
+    edits = []
+    for node in ast.parse(text).body:
+        called = _called(node)
+        if not called or called == "load":
+            continue
+        assert isinstance(node, ast.Expr)
+        assert isinstance(node.value, ast.Call)
+        names = [word.value for word in node.value.keywords if word.arg == "name"]
+        name = str(names[0].value) if names and isinstance(names[0], ast.Constant) else None
+        if is_dropped(called, name):
+            edits.append(located.statement(node))
+    return _without_unused_loads(located.apply(edits))
+
+
+def _called(node: ast.stmt) -> str:
+    """Returns the name of the function that a statement calls."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        function = node.value.func
+        return function.id if isinstance(function, ast.Name) else ""
+    return ""
+
+
+def _file_names(node: ast.stmt) -> Iterator[str]:
+    """Yields the strings in a call of exports_files, except those of its visibility."""
+    for item in ast.walk(node):
+        if (
+            isinstance(item, ast.Constant)
+            and isinstance(item.value, str)
+            and not item.value.startswith("//")
+        ):
+            yield item.value
+
+
+def _within(
+    text: _Text,
+    node: ast.stmt,
+    package: str,
+    dropped: set[str],
+    is_kept: Callable[[str], bool],
+) -> Iterator[_Edit]:
+    """Yields the edits within a statement that is kept."""
+    pending: list[ast.AST] = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, ast.keyword) and item.arg == "name":
+            continue
+        if isinstance(item, ast.BinOp) and (branch := _driver_select(item.right, package)):
+            if isinstance(branch, ast.List) and not branch.elts:
+                yield _Edit(text.span(item.left)[1], text.span(item.right)[1])
+            else:
+                yield _replaced(text, item.right, branch)
+            pending.append(item.left)
+            continue
+        if isinstance(item, ast.expr) and (branch := _driver_select(item, package)):
+            yield _replaced(text, item, branch)
+            continue
+        if isinstance(item, ast.List):
+            for element in item.elts:
+                if isinstance(element, ast.Constant) and isinstance(element.value, str):
+                    label = absolute(element.value, package)
+                    if label in dropped or not is_kept(label):
+                        yield text.element(*text.span(element))
+        if isinstance(item, ast.Dict):
+            for key, value in zip(item.keys, item.values, strict=True):
+                if (
+                    isinstance(key, ast.Constant)
+                    and isinstance(key.value, str)
+                    and not is_kept(absolute(key.value, package))
+                ):
+                    yield text.element(text.span(key)[0], text.span(value)[1])
+            pending.extend(item.values)
+            continue
+        pending.extend(ast.iter_child_nodes(item))
+
+
+def _driver_select(node: ast.expr, package: str) -> ast.expr | None:
+    """Returns the branch of the minimal driver, if a node is a `select` on the driver."""
+    if not (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "select"
+        and isinstance(node.args[0], ast.Dict)
+    ):
+        return None
+    branches = {
+        key.value: value
+        for key, value in zip(node.args[0].keys, node.args[0].values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+    key = driver_branch(branches, package)
+    return None if key is None else branches[key]
+
+
+def _replaced(text: _Text, node: ast.expr, branch: ast.expr) -> _Edit:
+    """Returns the replacement of a `select` by a branch, with the indentation of the `select`."""
+    start, end = text.span(branch)
+    assert branch.end_lineno is not None
+    excess = text.indentation(branch.end_lineno) - text.indentation(node.lineno)
+    lines = text.text[start:end].split("\n")
+    return _Edit(*text.span(node), "\n".join([lines[0], *(line[excess:] for line in lines[1:])]))
+
+
+def _without_unused_loads(text: str) -> str:
+    """Removes symbols and load statements that the rest of a BUILD file does not use."""
+    parsed = ast.parse(text)
+    used = {
+        node.id
+        for statement in parsed.body
+        if _called(statement) != "load"
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name)
+    }
+    located = _Text(text)
+    edits: list[_Edit] = []
+    for node in parsed.body:
+        if _called(node) != "load":
+            continue
+        assert isinstance(node, ast.Expr)
+        call = node.value
+        assert isinstance(call, ast.Call)
+        symbols = [
+            (argument.value, argument)
+            for argument in call.args[1:]
+            if isinstance(argument, ast.Constant)
+        ]
+        unused = [argument for symbol, argument in symbols if symbol not in used]
+        if len(unused) == len(symbols) and not any(word.arg in used for word in call.keywords):
+            edits.append(located.statement(node))
+            continue
+        for argument in unused:
+            edits.append(located.element(*located.span(argument)))
+    return re.sub(r", *\)$", ")", located.apply(edits), flags=re.MULTILINE)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a generated repository remembers of its generation, in two files of its folder tools/.
+
+``generated.toml`` says from what and with which arguments the repository was made.
+``generated.tar.xz`` has the files as they were written, which an update compares with.
+"""
+
+import io
+import json
+import tarfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.new_backend.tree import File, Tree
+
+_RECORD = "tools/generated.toml"
+_ARCHIVE = "tools/generated.tar.xz"
+
+
+class NotGenerated(ValueError):
+    """A folder was not made by this program; the message says why."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The arguments of a generation, and the revision of the sources."""
+
+    device: str
+    build: str
+    features: tuple[str, ...]
+    revision: str
+
+    def text(self) -> str:
+        """Returns generated.toml."""
+        return (
+            "# SPDX-License-Identifier: BSD-3-Clause\n"
+            "#\n"
+            "# Where this repository comes from. `new_backend --update` reads this file.\n"
+            f'source = "torch_openreg, {self.revision}"\n'
+            f"device = {json.dumps(self.device)}\n"
+            f"build = {json.dumps(self.build)}\n"
+            f"with = {json.dumps(list(self.features))}\n"
+        )
+
+
+def read(folder: Path) -> tuple[Origin, Tree]:
+    """Returns the origin of a generated repository, and its files as they were written.
+
+    Raises:
+        NotGenerated: the folder lacks one of the two files, or they cannot be read.
+    """
+    try:
+        record = tomllib.loads((folder / _RECORD).read_text())
+        origin = Origin(
+            record["device"],
+            record["build"],
+            tuple(record["with"]),
+            record["source"].rsplit(" ", 1)[-1],
+        )
+        with tarfile.open(folder / _ARCHIVE) as archive:
+            tree = {}
+            for member in archive.getmembers():
+                content = archive.extractfile(member)
+                assert content is not None
+                tree[member.name] = File(content.read(), bool(member.mode & 0o100))
+    except (OSError, KeyError, tomllib.TOMLDecodeError, tarfile.TarError) as error:
+        raise NotGenerated(f"{folder} was not written by new_backend: {error}") from error
+    return origin, tree
+
+
+def files(origin: Origin, tree: Tree) -> Tree:
+    """Returns the two files. The same tree gives the same bytes."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:xz") as archive:
+        for path, file in sorted(tree.items()):
+            member = tarfile.TarInfo(path)
+            member.size = len(file.content)
+            member.mode = 0o755 if file.executable else 0o644
+            archive.addfile(member, io.BytesIO(file.content))
+    return {
+        _RECORD: File(origin.text().encode(), False),
+        _ARCHIVE: File(data.getvalue(), False),
+    }

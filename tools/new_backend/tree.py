@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes the files of a new backend out of the files of this workspace."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tools.new_backend import build_text, parts
+from tools.new_backend.build_file import Workspace, path_of
+from tools.new_backend.cmake import CMake
+from tools.new_backend.names import Names
+from tools.new_backend.rewording import Rewording
+
+# Files that are written for a new backend instead of copied, with our names as in all sources:
+# those of every backend, and those of each kind of build.
+_TEMPLATES = "tools/new_backend/templates"
+
+_REWORDING = "tools/new_backend/rewording.toml"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the new backend."""
+
+    content: bytes
+    executable: bool = False
+
+
+# Files by path.
+Tree = dict[str, File]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user chose: the name, the features (of parts.FEATURES) and the build."""
+
+    names: Names
+    features: tuple[str, ...]
+    build: str
+
+
+def make(root: Path, choice: Choice) -> Tree:
+    """Returns the files of a new backend.
+
+    Args:
+        root: the top of this workspace.
+        choice: what the user chose.
+
+    Raises:
+        StaleText: rewording.toml does not fit a file.
+    """
+    rewording = Rewording(root / _REWORDING, choice.features)
+    absent = [part for name, part in parts.FEATURES.items() if name not in choice.features]
+
+    def read(path: str) -> str:
+        return rewording.apply(path, (root / path).read_text())
+
+    def is_absent(label: str) -> bool:
+        return any(
+            label in feature.labels or path_of(label).startswith(feature.paths)
+            for feature in absent
+        )
+
+    workspace = Workspace(root, read, is_absent)
+    targets, files, repositories = workspace.closure([*parts.TARGETS, *_tests(choice)])
+    templates = _templates(root, choice.build)
+    files |= set(parts.FILES)
+    if choice.build == "bazel":
+        files |= _bazel_files(root, files, repositories | set(parts.REPOSITORIES))
+    else:
+        files = {
+            path
+            for path in files
+            if not any(fnmatch(path, pattern) for pattern in parts.BAZEL_PATTERNS)
+        }
+    texts = {path: read(path) for path in files - templates.keys()}
+    if choice.build == "bazel":
+        kept = _Kept(workspace, targets, {*files, *templates})
+        for path in texts:
+            if Path(path).name == "BUILD.bazel" and not path.startswith("third_party/"):
+                package = workspace.package(path.removesuffix("BUILD.bazel").rstrip("/"))
+                assert package is not None
+                texts[path] = build_text.shorten(package, targets, kept)
+        names = {*repositories, *parts.REPOSITORIES}
+        texts["WORKSPACE"] = build_text.without(
+            texts["WORKSPACE"],
+            lambda called, name: called != "workspace" and name not in {None, *names},
+        )
+    else:
+        cmake = CMake(workspace, targets, files)
+        texts["cmake/targets.cmake"] = cmake.libraries()
+        texts["cmake/tests.cmake"] = cmake.tests()
+        texts["pyproject.toml"] = _with_project(texts["pyproject.toml"], cmake.project())
+    tree = {
+        path: File(text.encode(), path in files and _is_executable(root / path))
+        for path, text in texts.items()
+    }
+    for path, source in templates.items():
+        tree[path] = File(source.read_bytes(), _is_executable(source))
+    return {
+        choice.names.rename(path): _renamed(path, file, choice.names)
+        for path, file in sorted(tree.items())
+    }
+
+
+def write(tree: Tree, folder: Path) -> None:
+    """Writes files into a folder, which is made."""
+    for path, file in tree.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+        target.chmod(0o755 if file.executable else 0o644)
+
+
+class _Kept:
+    """Whether a word in a list stays: unless it names a part of this tree that is left out."""
+
+    def __init__(self, workspace: Workspace, targets: set[str], files: set[str]) -> None:
+        self._workspace = workspace
+        self._targets = targets
+        self._files = files
+        self._folders = {str(folder) for path in files for folder in Path(path).parents}
+
+    def __call__(self, label: str) -> bool:
+        if label.startswith(("@", "//visibility:")) or label in self._targets:
+            return True
+        if label.endswith((":__pkg__", ":__subpackages__")):
+            return label[2:].split(":")[0] in self._folders
+        target = self._workspace.target(label)
+        if target is None:
+            return path_of(label) in self._files or not self._workspace.has(label)
+        # A macro is kept as a whole, so that a list may name each of its targets.
+        package = self._workspace.package(label[2:].split(":")[0])
+        assert package is not None
+        return any(
+            other.line == target.line and other.label in self._targets
+            for other in package.targets.values()
+        )
+
+
+def _tests(choice: Choice) -> list[str]:
+    features = [parts.FEATURES[name] for name in choice.features]
+    tests = [*parts.TESTS, *(test for feature in features for test in feature.tests)]
+    if choice.build == "bazel":
+        tests += parts.BAZEL_TESTS
+        tests += [test for feature in features for test in feature.bazel_tests]
+    return tests
+
+
+def _templates(root: Path, build: str) -> dict[str, Path]:
+    """Returns the templates by the path of the file that each becomes."""
+    return {
+        str(path.relative_to(folder)): path
+        for folder in (root / _TEMPLATES / "common", root / _TEMPLATES / build)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def _bazel_files(root: Path, files: Iterable[str], repositories: Iterable[str]) -> set[str]:
+    """Returns the files of a build by Bazel that no target names."""
+    result = set(parts.BAZEL_FILES)
+    for repository in repositories:
+        result |= {
+            str(path.relative_to(root))
+            for path in (root / "third_party" / repository).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+    for path in (*files, *result):
+        if path.endswith(".bzl"):  # a .bzl file needs a package around it
+            result.add(str(Path(path).parent / "BUILD.bazel"))
+    return result
+
+
+def _with_project(text: str, project: str) -> str:
+    """Returns pyproject.toml with the description of the wheel above the settings of tools."""
+    head, _, settings = text.partition("\n\n")
+    return f"{head.splitlines()[0]}\n\n{project}\n{settings}"
+
+
+def _is_executable(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o100)
+
+
+def _renamed(path: str, file: File, names: Names) -> File:
+    if path in parts.VERBATIM:
+        return file
+    return File(names.rename(file.content.decode()).encode(), file.executable)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Trees that are generated from this workspace: names, provenance, features and builds."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.new_backend import parts
+from tools.new_backend.names import Names
+from tools.new_backend.tree import Choice, Tree, make
+
+# Bazel shows the test a link to each of its files. The generator reads the whole source tree, so
+# the test follows a link to it, and is tagged to run again even if no file of its own changed.
+ROOT = (Path(__file__).resolve().parent / "names.py").resolve().parents[2]
+
+ALL = tuple(sorted(parts.FEATURES))
+
+
+def tree(device: str, features: tuple[str, ...], build: str = "bazel") -> Tree:
+    return make(ROOT, Choice(Names.of(device), features, build))
+
+
+def test_the_workspace_is_found() -> None:
+    assert (ROOT / "WORKSPACE").exists()
+
+
+@pytest.mark.parametrize("device", ["acme", "my_npu2"])
+@pytest.mark.parametrize("features", [(), *((name,) for name in ALL), ALL])
+@pytest.mark.parametrize("build", parts.BUILDS)
+def test_only_the_license_has_our_name(device: str, features: tuple[str, ...], build: str) -> None:
+    made = tree(device, features, build)
+    named = {
+        path
+        for path, file in made.items()
+        if re.search(rb"openreg", file.content, re.IGNORECASE) or "openreg" in path.lower()
+    }
+    assert named == {"LICENSE"}
+    driver = re.compile(rb"(?<!\w)or(?:Malloc|Stream_t|Success)\b|\boccl|\bOCCL")
+    assert not [path for path, file in made.items() if driver.search(file.content)]
+
+
+def test_a_name_with_an_underscore_and_a_digit_is_an_identifier_everywhere() -> None:
+    made = tree("my_npu2", ALL)
+    assert "python/torch_my_npu2/my_npu2/__init__.py" in made
+    assert b"myNpu2Malloc(" in made["runtime/device/my_npu2.h"].content
+    assert b"MY_NPU2_API" in made["runtime/device/my_npu2.h"].content
+    for path, file in made.items():
+        if path.endswith((".py", ".pyi", "BUILD.bazel", ".bzl")):
+            ast.parse(file.content, path)
+
+
+def test_the_same_sources_give_the_same_tree() -> None:
+    assert tree("acme", ALL) == tree("acme", ALL)
+
+
+@pytest.mark.parametrize("feature", ALL)
+def test_a_feature_adds_its_paths_and_nothing_else_loses_any(feature: str) -> None:
+    without, having = tree("acme", ()), tree("acme", (feature,))
+    assert without.keys() < having.keys()
+    names = Names.of("acme")
+    paths = tuple(names.rename(path) for path in parts.FEATURES[feature].paths)
+    assert any(path.startswith(paths) for path in having)
+    assert not any(path.startswith(paths) for path in without)
+
+
+def test_the_emulated_device_is_left_out() -> None:
+    made = tree("acme", ALL)
+    assert not [path for path in made if path.startswith(("aten/kernels/", "runtime/emulation/"))]
+    assert "runtime/device/stream.cc" not in made
+    assert "runtime/minimal/stream.cc" in made
+
+
+def test_every_source_of_a_build_file_is_in_the_tree() -> None:
+    made = tree("acme", ALL)
+    for path, file in made.items():
+        if not path.endswith("BUILD.bazel") or path.startswith("third_party/"):
+            continue
+        folder = path.removesuffix("BUILD.bazel")
+        for word in re.findall(r'^ {8}"([\w/]+\.(?:cc|h|py))",$', file.content.decode(), re.M):
+            assert folder + word in made, f"{path}: {word}"
+
+
+def test_a_library_keeps_the_libraries_that_it_needs() -> None:
+    text = tree("acme", ALL)["distributed/BUILD.bazel"].content.decode()
+    assert '"//distributed/acmeccl",' in text
+    assert '"//runtime/c10",' in text
+
+
+@pytest.mark.parametrize("features", [(), ("compile",), ALL])
+def test_cmake(features: tuple[str, ...]) -> None:
+    made = tree("acme", features, "cmake")
+    assert not [path for path in made if "bazel" in path.lower() or path.endswith(".bzl")]
+    for name in ("targets", "tests"):
+        text = made[f"cmake/{name}.cmake"].content.decode()
+        sources = re.findall(r"^    ([\w/]+\.(?:cc|h|py))\)?$", text, re.M)
+        assert sources
+        assert not [path for path in sources if path not in made]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Brings changes of the sources into a generated repository that has changes of its own."""
+
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.new_backend.tree import File, Tree, write
+
+
+@dataclass
+class Changes:
+    """What an update does: paths by kind of change."""
+
+    # The sources alone changed, added or removed the file.
+    changed: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    # Both sides changed different lines.
+    merged: list[str] = field(default_factory=list)
+    # Both sides changed the same lines, or one removed what the other changed. The file has marks
+    # as after a merge in git, or is left as it is.
+    conflicts: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Returns one line for each file."""
+        return [f"{kind:<9} {path}" for kind, paths in vars(self).items() for path in sorted(paths)]
+
+
+def update(folder: Path, base: Tree, new: Tree) -> Changes:
+    """Applies the difference between two generations to a repository.
+
+    Args:
+        folder: the repository, which is changed.
+        base: its files as they were generated.
+        new: the files as they are generated now.
+
+    Returns:
+        What was changed.
+    """
+    changes = Changes()
+    for path in sorted(base.keys() | new.keys()):
+        before, after = base.get(path), new.get(path)
+        if before == after:
+            continue
+        found = _read(folder / path)
+        if found == after:
+            continue
+        if found == before:
+            if after is None:
+                (folder / path).unlink()
+                changes.removed.append(path)
+            else:
+                write({path: after}, folder)
+                (changes.added if before is None else changes.changed).append(path)
+        elif found is None or after is None:
+            changes.conflicts.append(path)
+        else:
+            merged, conflicts = _merge(found, before or File(b"", False), after)
+            write({path: merged}, folder)
+            (changes.conflicts if conflicts else changes.merged).append(path)
+    return changes
+
+
+def _read(path: Path) -> File | None:
+    if not path.is_file():
+        return None
+    return File(path.read_bytes(), bool(path.stat().st_mode & 0o100))
+
+
+def _merge(ours: File, base: File, theirs: File) -> tuple[File, bool]:
+    """Returns a merged file, and whether it has conflicts, which are marked in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for name, file in (("yours", ours), ("before", base), ("generated", theirs)):
+            path = Path(folder, name)
+            path.write_bytes(file.content)
+            paths.append(name)
+        done = subprocess.run(
+            ["git", "merge-file", "-p", "--diff3", *paths],
+            cwd=folder,
+            capture_output=True,
+            check=False,
+        )
+    if done.returncode > 127:  # up to that number it is the number of conflicts
+        raise RuntimeError(f"git merge-file failed: {done.stderr.decode().strip()}")
+    return File(done.stdout, theirs.executable), done.returncode != 0
