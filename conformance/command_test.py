@@ -170,9 +170,7 @@ def test_shards_make_one_report(tmp_path: Path) -> None:
     assert {c for c, v in half.verdicts.items() if v.verdict == NOT_RUN} == each[1]
 
 
-def test_merge_lists_the_cases_of_modes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_merge_lists_the_cases_of_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     modes = tmp_path / "shard_modes.py"
     # No run of this process has loaded this suite.
     modes.write_text(MODES.replace('"planted"', '"elsewhere"'))
