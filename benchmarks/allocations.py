@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Records the allocator calls of trainings, for the benchmark of fragmentation.
+"""Records the allocator calls of training runs, for the fragmentation benchmark.
 
     ./bazelw run //benchmarks:allocations -- "$PWD/runtime/allocator/testdata"
 
-writes one file per training. Each line is an operation, in program order: ``+BYTES`` allocates on
-the default stream, ``+BYTES STREAM`` on another stream; ``-N`` frees the block of the N-th
+writes one file per training run. Each line is an operation, in program order: ``+BYTES`` allocates
+on the default stream, ``+BYTES STREAM`` on another stream; ``-N`` frees the block of the N-th
 allocation, counted from 0.
 """
 
@@ -26,7 +26,7 @@ Program = Callable[[], None]
 
 
 def digits() -> None:
-    """Trains the network of examples/digits with two batch sizes, as at the end of an epoch."""
+    """Trains the network from examples/digits with two batch sizes, as at the end of an epoch."""
     model = DigitClassifier().to("openreg")
     optimizer = new_optimizer(model)
     scaler = torch.amp.GradScaler("openreg", enabled=False)
@@ -70,7 +70,7 @@ def lstm() -> None:
 
 
 def operations(events: list[dict[str, Any]]) -> list[str]:
-    """Returns the lines for the events of one device, without frees of earlier allocations."""
+    """Returns the lines for the events of one device, without the frees of earlier allocations."""
     streams: dict[int, int] = {0: 0}
     held: dict[int, int] = {}
     allocated = 0
@@ -87,7 +87,7 @@ def operations(events: list[dict[str, Any]]) -> list[str]:
 
 
 def record(program: Program) -> list[str]:
-    """Runs a program and returns the lines of its first operations."""
+    """Runs a program and returns the lines for its first operations."""
     torch.manual_seed(0)
     memory = torch.openreg.memory
     memory._record_memory_history(context=None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cases of the eager benchmark: a table of small functions of a device.
+"""The cases of the eager benchmark: a table of small functions that take a device.
 
-A function creates its inputs on the CPU from a fixed seed, moves them, and returns the step to
-time. A step returns a tensor, so that a test can compare the devices. It waits for the device only
-if its user would.
+A function creates its inputs on the CPU from a fixed seed, moves them to the device, and returns
+the step to time. A step returns a tensor, so that a test can compare the devices. It waits for the
+device only if its user would.
 """
 
 from collections.abc import Callable
@@ -25,15 +25,15 @@ Step = Callable[[], Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table.
+    """One row in the table.
 
     Attributes:
-        group: name of a group of cases whose time has the same main cause.
-        name: unique name of the row.
+        group: the name of a group of cases whose times have the same main cause.
+        name: the row's unique name.
         make: creates the step for a device.
-        bound: the promised ratio to the CPU; None for the bound of the benchmark.
+        bound: the promised ratio to the CPU; None for the benchmark's bound.
         deterministic: whether all devices must return the same values.
-        tolerance: absolute tolerance of the results; the relative tolerance is a tenth of it.
+        tolerance: the absolute tolerance of the results; the relative tolerance is a tenth of it.
     """
 
     group: str
@@ -77,13 +77,13 @@ def views(device: torch.device) -> Step:
 
 
 def softmax_layer_norm(device: torch.device) -> Step:
-    """Makes a step of a softmax and a layer norm."""
+    """Makes a step that computes a softmax and a layer norm."""
     x = random(256, 512).to(device)
     return lambda: F.layer_norm(x.softmax(-1), (512,))
 
 
 def convolution(device: torch.device) -> Step:
-    """Makes a step of a 3 by 3 convolution of 8 images."""
+    """Makes a step that applies a 3 by 3 convolution to 8 images."""
     x, weight = random(8, 16, 32, 32).to(device), random(32, 16, 3, 3).to(device)
     return lambda: F.conv2d(x, weight, padding=1)
 
@@ -96,7 +96,7 @@ def embedding(device: torch.device) -> Step:
 
 
 def indexing(device: torch.device) -> Step:
-    """Makes a step of advanced indexing with two index tensors."""
+    """Makes a step that indexes with two index tensors (advanced indexing)."""
     x = random(512, 512).to(device)
     rows = (torch.arange(16_384) * 7919 % 512).to(device)
     columns = (torch.arange(16_384) * 104_729 % 512).to(device)
@@ -178,7 +178,7 @@ def cnn() -> nn.Module:
 
 
 class Lstm(nn.LSTM):
-    """An LSTM of one layer of width 64, which returns the sequence of outputs."""
+    """A one-layer LSTM of width 64, which returns the sequence of outputs."""
 
     def __init__(self) -> None:
         super().__init__(32, 64, batch_first=True)
@@ -197,7 +197,7 @@ def transformer_layer() -> nn.TransformerEncoderLayer:
 
 
 def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
-    """Makes a step of a forward pass without gradients in autocast, which casts weights once."""
+    """Makes a step that runs a forward pass without gradients, in autocast with cached weights."""
     torch.manual_seed(0)
     network = model().to(device).eval()
     x = random(*shape).to(device)
@@ -212,7 +212,7 @@ def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: to
 
 
 def digits_training(device: torch.device, amp: bool = False) -> Step:
-    """Makes a training step of //examples/digits that includes the copy of the batch."""
+    """Makes a training step from //examples/digits that includes the copy of the batch."""
     torch.manual_seed(0)
     model = DigitClassifier().to(device)
     optimizer = new_digits_optimizer(model)
@@ -230,7 +230,7 @@ def digits_training(device: torch.device, amp: bool = False) -> Step:
 
 
 def transformer_pass(device: torch.device, amp: bool = False) -> Step:
-    """Makes a step of four layers without gradients on 32 positions; it returns the last one."""
+    """Makes a step that runs four layers without gradients and returns the last of 32 positions."""
     torch.manual_seed(0)
     layers = [transformer_layer() for _ in range(4)]
     model = nn.Sequential(*layers).to(device).eval()
@@ -246,7 +246,7 @@ def transformer_pass(device: torch.device, amp: bool = False) -> Step:
 
 
 def read(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """Makes a step that reads the result of another step on the host."""
+    """Makes a step that reads another step's result on the host."""
     step = make(device)
     return lambda: step().cpu()
 

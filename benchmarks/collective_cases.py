@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cases of the benchmark of collectives: operations by size, and a training step.
+"""The cases of the collective benchmark: operations by size, and a training step.
 
 A step runs on tensors of one device, which determines the backend: occl for the device, Gloo for
 the CPU. A step ends when its result is available.
@@ -29,12 +29,12 @@ WIDTH, LAYERS, IMAGES = 1600, 4, 16
 
 @dataclass(frozen=True)
 class CollectiveCase:
-    """One row of the table.
+    """One row in the table.
 
     Attributes:
-        processes: number of ranks in the group.
-        operation: a name of OPERATIONS, or TRAINING.
-        bytes: size of the larger buffer of each rank: the output of an all-gather, the input of a
+        processes: the number of ranks in the group.
+        operation: one of OPERATIONS, or TRAINING.
+        bytes: the size of each rank's larger buffer: the output of an all-gather, the input of a
             reduce-scatter; 0 for training.
     """
 
@@ -54,7 +54,7 @@ class CollectiveCase:
 
     @property
     def bound(self) -> float | None:
-        """Bound of the ratio to Gloo's time; None if there is none."""
+        """The bound for the ratio to Gloo's time; None if there is none."""
         if not self.bytes:
             return TRAINING_BOUND
         return {SIZES[0]: LATENCY_BOUND, SIZES[-1]: BANDWIDTH_BOUND}.get(self.bytes)
@@ -143,9 +143,9 @@ def training(device: torch.device) -> Call:
 
 
 def make(case: CollectiveCase, device: torch.device) -> Call:
-    """Creates the call of a case on a device. The call waits for its result."""
+    """Creates a case's call on a device. The call waits for its result."""
     if case.bytes:
-        # The smallest size is that of the part that one rank sends to another.
+        # The smallest size refers to the part that one rank sends to another.
         size = max(case.bytes, 4 * case.processes) if divides(case) else case.bytes
         call = OPERATIONS[case.operation](size, device)
     else:

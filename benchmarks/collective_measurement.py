@@ -30,13 +30,13 @@ class Measured:
 
     Attributes:
         case: the measured case.
-        gloo_us: median over the rounds, with CPU tensors.
-        gloo_least_us: minimum over the rounds.
-        occl_us: median over the rounds, with tensors of the device.
-        occl_least_us: minimum over the rounds.
-        ratio: median over the rounds of occl / Gloo.
-        low: lower quartile of these ratios.
-        high: upper quartile of these ratios.
+        gloo_us: the median over the rounds, with CPU tensors.
+        gloo_least_us: the minimum over the rounds.
+        occl_us: the median over the rounds, with device tensors.
+        occl_least_us: the minimum over the rounds.
+        ratio: the median over the rounds of occl / Gloo.
+        low: the lower quartile of these ratios.
+        high: the upper quartile of these ratios.
         error: why the figures are missing (zero); otherwise empty.
     """
 
@@ -151,7 +151,7 @@ def window(call: Call, calls: int) -> float:
 
 
 def slowest(seconds: float) -> float:
-    """Returns the time of the slowest rank, given that of this rank."""
+    """Returns the time of the slowest rank, given this rank's time."""
     everyone = torch.tensor([seconds], dtype=torch.float64)
     dist.all_reduce(everyone, dist.ReduceOp.MAX)
     return everyone.item()

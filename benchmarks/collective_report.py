@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports the benchmark of collectives as a table, as JSON and as an image."""
+"""Reports the collective benchmark as a table, as JSON and as an image."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -82,8 +82,8 @@ def document(found: Sequence[Measured], rounds: int, machine: Mapping[str, Any])
 
     Args:
         found: the results.
-        rounds: number of rounds per case.
-        machine: description of the machine.
+        rounds: the number of rounds per case.
+        machine: the description of the machine.
 
     Returns:
         JSON objects; times are in microseconds per call.

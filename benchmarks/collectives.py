@@ -3,9 +3,9 @@
 
 A time is measured from the call to the end of the synchronized collective, on the slowest rank.
 After a warm-up, windows of calls alternate between both backends in the same processes. The report
-has the medians over the rounds, of the times and of their ratios. The size is that of the larger
-buffer of each rank. Gloo's reduce-scatter is an all-reduce of which each rank keeps a part: torch
-has no other implementation for it.
+has the medians of the times and of their ratios over the rounds. The size refers to each rank's
+larger buffer. Gloo's reduce-scatter is an all-reduce of which each rank keeps a part: torch has no
+other implementation for it.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measured(cases: Sequence[CollectiveCase], effort: Effort) -> list[Measured]:
-    """Measures one table; shows a progress bar on a terminal."""
+    """Measures one table; shows a progress bar if the output is a terminal."""
     results = []
     with tqdm(total=len(cases), unit="case", disable=None, leave=False) as bar:
         bar.set_description(cases[0].group)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares torch.compile on the device with torch.compile on the CPU.
 
-There are three tables: the time of a call (eager and compiled on both devices, and with mode
-"reduce-overhead" on the device); backend "openreg", which checks a graph and runs it, compared with
-eager mode; the time of the first call when torch's caches on disk are full. The variants alternate,
-and a ratio is the median over the rounds. Most of the run time is compilation.
+There are three tables. The first has the time of a call: eager and compiled on both devices, and
+with mode "reduce-overhead" on the device. The second compares backend "openreg", which checks a
+graph and runs it, with eager mode. The third has the time of the first call when torch's caches on
+disk are full. The variants alternate, and a ratio is the median over the rounds. Most of the run
+time is compilation.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from benchmarks.eager import machine
 from benchmarks.measurement import Effort
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
-MEAN_BOUND = 1.0  # bound of the geometric mean over all cases of a table
+MEAN_BOUND = 1.0  # bound for the geometric mean over all cases in a table
 FULL = Effort(window=0.05, rounds=15)
 QUICK = Effort(window=0.01, rounds=3)
 FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # number of processes for each compile time
@@ -32,15 +33,15 @@ FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # number of processes for each compile t
 
 @dataclass(frozen=True)
 class Section:
-    """One table of the report.
+    """One table in the report.
 
     Attributes:
-        name: prefix of the case names for --filter; empty for the first table.
+        name: the prefix of the table's case names for --filter; empty for the first table.
         title: what the table measures.
-        unit: unit of the times.
+        unit: the unit of the times.
         reference: the variant that times are divided by; {} stands for the device.
-        cases: cases of the table.
-        measure: measures one case.
+        cases: the table's cases.
+        measure: a function that measures one case.
         mean_of: the variant whose geometric mean has a bound; {} stands for the device.
     """
 
@@ -57,7 +58,7 @@ class Section:
         return f"{self.name}: {case.name}" if self.name else case.name
 
     def table(self, device: str, rows: Sequence[Row]) -> Table:
-        """Returns the table of the results on a device."""
+        """Returns the table of results on a device."""
         reference, mean_of = self.reference.format(device), self.mean_of.format(device)
         complete = len(rows) == len(self.cases) and not any(row.error for row in rows)
         bound = MEAN_BOUND if mean_of and complete else None
@@ -97,7 +98,7 @@ def find(text: str) -> Chosen:
 
 
 def measured(chosen: Chosen, bench: Bench) -> list[Table]:
-    """Measures all tables; shows a progress bar on a terminal."""
+    """Measures all tables; shows a progress bar if the output is a terminal."""
     rows: dict[str, list[Row]] = {section.name: [] for section, _ in chosen}
     for section, case in tqdm(chosen, unit="case", disable=None, leave=False):
         try:

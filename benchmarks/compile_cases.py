@@ -20,10 +20,10 @@ Compiler = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class CompileCase:
-    """One row of the table.
+    """One row in the table.
 
     Attributes:
-        name: unique name of the row.
+        name: the row's unique name.
         make: creates the step for a device and a compiler.
         small: why launch overhead dominates, so that replaying a graph must be faster; otherwise
             empty.
@@ -37,31 +37,31 @@ class CompileCase:
 
     @property
     def bound(self) -> float:
-        """Bound of the ratio of the device's time to the CPU's, both compiled."""
+        """The bound for the ratio of the device's time to the CPU's, both compiled."""
         return 1.40 if self.gate else 1.10
 
     @property
     def replay_bound(self) -> float | None:
-        """Bound of the ratio of the device's time with replay to the CPU's without."""
+        """The bound for the ratio of the device's time with replay to the CPU's time without."""
         return 0.90 if self.small else None
 
 
 def pointwise(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of eight operations on a million values."""
+    """Makes a step that applies eight pointwise operations to a million values."""
     x, y = random(2, 1_000_000).to(device)
     function = compiled(lambda x, y: ((x * y + 1).relu() - 0.5 * x) / (y.abs() + 1) + x)
     return lambda: function(x, y)
 
 
 def softmax(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of a softmax of rows between pointwise operations."""
+    """Makes a step that computes a softmax of rows between pointwise operations."""
     x = random(1024, 512).to(device)
     function = compiled(lambda x: torch.softmax(x * 2 + 1, -1) * x + 1)
     return lambda: function(x)
 
 
 def gelu_mlp(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of inference of three wide linear layers."""
+    """Makes a step that runs three wide linear layers without gradients."""
     return inference(large_mlp, (64, 512), device, compiled)
 
 
@@ -85,13 +85,13 @@ def inference(
 
 
 def transformer_inference(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of an encoder layer on 8 sequences of 64, without torch's fused operator."""
+    """Makes a step that runs an encoder layer on 8 x 64 tokens, without torch's fused operator."""
     torch.backends.mha.set_fastpath_enabled(False)
     return inference(transformer_layer, (8, 64, 128), device, compiled)
 
 
 def transformer_training(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of the encoder layer with gradients; the optimizer is a separate case."""
+    """Makes a step that trains the encoder layer; the optimizer is a separate case."""
     torch.manual_seed(0)
     layer = transformer_layer().to(device)
     model = compiled(layer)
@@ -135,7 +135,7 @@ def decoder_step(device: torch.device, compiled: Compiler) -> Step:
 
 
 def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of an explicit LSTM cell of width 64, on a batch of 8."""
+    """Makes a step that runs a handwritten LSTM cell of width 64 on a batch of 8."""
     torch.manual_seed(0)
     linear = nn.Linear(128, 256).to(device)
     x, hidden, state = random(3, 8, 64).to(device)
@@ -157,7 +157,7 @@ def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
 
 
 def convolution_block(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of convolution, batch norm and ReLU on 8 images."""
+    """Makes a step that runs convolution, batch norm and ReLU on 8 images."""
 
     def make() -> nn.Module:
         return nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU())
@@ -166,7 +166,7 @@ def convolution_block(device: torch.device, compiled: Compiler) -> Step:
 
 
 def optimizer_step(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step of AdamW on the weights of three small linear layers."""
+    """Makes a step that runs AdamW on the weights of three small linear layers."""
     torch.manual_seed(0)
     model = small_mlp().to(device)
     for weight in model.parameters():

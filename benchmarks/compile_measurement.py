@@ -55,11 +55,11 @@ def _leave_nothing() -> None:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """The cost of the first call of a compiled function.
+    """The cost of the first call to a compiled function.
 
     Attributes:
-        seconds: time from the call until the device had finished.
-        missed: number of graphs that were not in the caches on disk.
+        seconds: the time from the call until the device had finished.
+        missed: the number of graphs that were not in the on-disk caches.
     """
 
     seconds: float
@@ -70,9 +70,9 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
     """Returns the function that compiles a case, given its name. Called in a new worker.
 
     Args:
-        device: device of the case.
-        threads: number of threads for kernels; None for torch's default.
-        cache: folder for the caches of torch's compiler.
+        device: the case's device.
+        threads: the number of threads for kernels; None for torch's default.
+        cache: the folder for the compiler's caches.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     _leave_nothing()
@@ -110,10 +110,10 @@ class Bench:
 
     Attributes:
         device: the device to compare with the CPU.
-        threads: number of threads for kernels; None for torch's default.
+        threads: the number of threads for kernels; None for torch's default.
         effort: how much to measure.
-        processes: number of new processes that measure each compile time.
-        cache: folder for the compiler's caches of these processes.
+        processes: the number of new processes that measure each compile time.
+        cache: the folder for the compiler's caches in these processes.
     """
 
     device: str
@@ -140,7 +140,7 @@ class Bench:
         return {" ".join(way): times for way, times in zip(ways, seconds, strict=True)}
 
     def first_call(self, case: str, device: str) -> FirstCall:
-        """Measures the first call of a compiled function, in a new process."""
+        """Measures the first call to a compiled function, in a new process."""
         with Worker[str, FirstCall](prepare_first, device, self.threads, self.cache) as worker:
             return worker.ask(case, TIMEOUT)
 

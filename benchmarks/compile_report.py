@@ -26,12 +26,12 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, printed with two decimals, is within the bound."""
+        """Whether the ratio, rounded to two decimals, is within the bound; None without a bound."""
         return within(self.median, self.bound)
 
 
 def ratio(way: str, bound: float | None, ours: list[float], theirs: list[float]) -> Ratio:
-    """Divides the times of one variant by those of another, round by round."""
+    """Divides the times of one variant by the times of another, round by round."""
     low, median, high = quartiles([a / b for a, b in zip(ours, theirs, strict=True)])
     return Ratio(way, bound, median, low, high)
 
@@ -41,10 +41,10 @@ class Row:
     """The results of one case.
 
     Attributes:
-        name: name of the case.
-        times: median time of each variant, in the unit of the table.
-        ratios: ratios of some variants to the table's reference.
-        remark: explanation of a bound.
+        name: the case's name.
+        times: the median time of each variant, in the table's unit.
+        ratios: the ratios of some variants to the table's reference.
+        remark: the explanation of a bound.
         error: why the figures are missing; otherwise empty.
     """
 
@@ -57,15 +57,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, whose rows have the same variants.
+    """A table whose rows all have the same variants.
 
     Attributes:
         title: what was measured.
-        unit: unit of the times.
+        unit: the unit of the times.
         reference: the variant that times are divided by.
         rows: one row per case.
         mean_of: the variant whose ratios have a geometric mean; empty for none.
-        mean_bound: bound of the mean; None if cases are missing.
+        mean_bound: the bound of the geometric mean; None if cases are missing.
     """
 
     title: str
@@ -82,7 +82,7 @@ class Table:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios of `mean_of`; None if there are none."""
+        """The geometric mean of the ratios of `mean_of`; None if no case has one."""
         ratios = [r.median for row in self.good for r in row.ratios if r.way == self.mean_of]
         return statistics.geometric_mean(ratios) if ratios else None
 
@@ -160,7 +160,7 @@ def chart(tables: Sequence[Table], path: Path) -> None:
 def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
-    pitch = len(ways) + 1  # distance of the cases, with a gap below each
+    pitch = len(ways) + 1  # distance between cases, with a gap below each
     # If the machine's speed changes, the ratio over the rounds differs from the ratio of the
     # medians and is more accurate, so it replaces the latter.
     relative = [

@@ -31,11 +31,11 @@ QUICK = Effort(window=0.002, rounds=3)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of the ratios that the project promises.
+    """The bounds that the project promises for the ratios.
 
     Attributes:
-        case: bound of each case without its own bound.
-        mean: bound of the geometric mean of all cases.
+        case: the bound for each case without its own bound.
+        mean: the bound for the geometric mean of all cases.
     """
 
     case: float | None = None
@@ -101,7 +101,7 @@ def machine() -> dict[str, str | int | None]:
 
 
 def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, whole: bool) -> Run:
-    """Measures one table; shows a progress bar on a terminal."""
+    """Measures one table; shows a progress bar if the output is a terminal."""
     results: dict[str, Result] = {}
     used = 0
     effort = QUICK if flags.quick else FULL
@@ -110,7 +110,7 @@ def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, who
         bar.set_description(f"{threads or 'default'} threads")
         names = [case.name for case in flags.cases]
         for result, count in measure(names, str(flags.device), threads, effort, bounds.case):
-            results[result.name] = result  # replaces the result of the previous pass
+            results[result.name] = result  # replaces the previous pass's result
             used = max(used, count)
             bar.set_postfix_str(result.name, refresh=False)
             bar.update()

@@ -22,8 +22,8 @@ def test_case_computes_the_same_on_both_devices(case: Case) -> None:
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     if case.deterministic:
-        # The order of additions may differ in sums of millions of float32 values. In a region of
-        # autocast the CPU has other lists.
+        # Sums of millions of float32 values may be added in a different order. Under autocast, the
+        # CPU also runs a different set of operators in lower precision.
         rtol, atol = case.tolerance / 10, case.tolerance
         torch.testing.assert_close(actual.cpu(), expected, rtol=rtol, atol=atol)
 
@@ -99,7 +99,7 @@ def test_table_shows_met_bounds() -> None:
     assert lines[3].endswith("<= 1.20  met")
     assert lines[4].endswith("<= 1.20  missed")
     assert lines[-1] == (
-        "geometric mean of the ratios 2.000  <= 1.50  missed; bounds of cases met: 1 of 2"
+        "geometric mean of the ratios 2.000  <= 1.50  missed; cases within their bounds: 1 of 2"
     )
 
 

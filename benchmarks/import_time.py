@@ -86,7 +86,7 @@ def steps(importtime: str) -> dict[str, float]:
 
 
 def measure(environment: Mapping[str, str]) -> dict[str, float]:
-    """Returns the time of each step in one new process in milliseconds, and their total."""
+    """Returns the time of each step, and the total, in milliseconds, for one new process."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", _PROGRAM],
         env=environment,
@@ -98,7 +98,7 @@ def measure(environment: Mapping[str, str]) -> dict[str, float]:
         raise RuntimeError(f"the process failed: {done.stderr.splitlines()[-1]}")
     times: dict[str, float] = json.loads(done.stdout)
     parts = steps(done.stderr.split(_MARK)[1])
-    # The rest of the time is spent outside of imports, in the calls themselves.
+    # The rest of the time is spent in the calls themselves, outside of imports.
     parts["register"] += max(0.0, times["call"] - sum(parts.values()))
     return {
         "find": times["find"],
@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table(rows))
     total = statistics.median(times["all"] for times in measured)
     verdict = "met" if total <= BOUND else "missed"
-    print(f"at most {BOUND:g} ms of {len(measured)} processes' median: {verdict}")
+    print(f"median of {len(measured)} processes at most {BOUND:g} ms: {verdict}")
     if flags.json:
         flags.json.write_text(json.dumps(document(rows, len(measured), here), indent=1) + "\n")
     return 0

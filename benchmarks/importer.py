@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs another process that imports memory of the device, for the soak.
+"""Runs another process that imports device memory, for the soak.
 
 One process serves many rounds, because it takes seconds to start. After its rounds it exits, or it
 is killed while it uses imported memory and has queued work of its own. The next process starts
@@ -20,12 +20,12 @@ import torch
 import torch.multiprocessing
 
 PATIENCE = 100.0  # seconds until a process counts as hanging, including its start
-ELEMENTS = 1 << 16  # number of elements of a shared tensor: 256 KiB
-NAP = 100_000_000  # nanoseconds; duration of the work that a kill interrupts
+ELEMENTS = 1 << 16  # number of elements in a shared tensor: 256 KiB
+NAP = 100_000_000  # the duration, in nanoseconds, of the work that a kill interrupts
 
 
 def serve(inbox: Any, outbox: Any) -> None:
-    """Answers messages until it receives None; the main function of the other process.
+    """Answers messages until it receives None. This is the other process's main function.
 
     Args:
         inbox: a queue. The first message is the number of intra-op threads. Each later one is a
@@ -60,18 +60,18 @@ class Importer:
     """The other process, with its part of a round. As a context manager, it ends the process.
 
     Args:
-        lifetime: number of rounds that one process serves.
+        lifetime: the number of rounds that one process serves.
     """
 
     def __init__(self, lifetime: int = 50) -> None:
         self.lifetime = lifetime
         self.started = 0
-        self.rounds = 0  # number of rounds of the current process
+        self.rounds = 0  # number of rounds that the current process has served
         self._context = torch.multiprocessing.get_context("spawn")
         self._process: Any = None
 
     def share(self) -> None:
-        """Shares tensors of each device, imports the answers, and waits until all memory is free.
+        """Shares tensors on each device, imports the answers, and waits until all memory is free.
 
         Raises:
             RuntimeError: a value is wrong, memory is not released, or the process fails.
@@ -103,7 +103,7 @@ class Importer:
             self._end(killed)
             # Imported memory must outlive its owner.
             if any(one.sub_(total / ELEMENTS).any().item() for one in answers):
-                raise RuntimeError("imported memory changed when its owner ended")
+                raise RuntimeError("imported memory changed after its owner ended")
         answers.clear()
         after = _allocated()
         if after != before:

@@ -24,8 +24,8 @@ from benchmarks.service_cases import SERVICES
 
 CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"
-SETTLE = 0.02  # seconds; longer than the OpenMP threads of an idle process spin
-TIMEOUT = 120.0  # seconds for one window; far more than necessary, to detect a hang
+SETTLE = 0.02  # seconds; longer than an idle process's OpenMP threads spin
+TIMEOUT = 120.0  # seconds for one window, far more than it needs; a longer time is a hang
 # Number of calls before timing. A compiled function compiles in its first two calls (an optimizer
 # has no state in the first), and warms up and captures a graph in up to four more.
 WARM_UP = 8
@@ -36,9 +36,9 @@ class Effort:
     """How much to measure.
 
     Attributes:
-        window: seconds per window.
-        rounds: number of windows per device and case in a pass.
-        passes: number of passes through all cases.
+        window: the length of a window in seconds.
+        rounds: the number of windows per device and case in a pass.
+        passes: the number of passes through all cases.
     """
 
     window: float
@@ -51,7 +51,7 @@ class Window:
     """A request to run `case` on `device` and time it.
 
     Attributes:
-        calls: number of calls; 0 to warm up and find the number that fits into `seconds`.
+        calls: the number of calls; 0 to warm up and find the number that fits into `seconds`.
     """
 
     case: str
@@ -74,9 +74,9 @@ class Result:
     """One row: median times in microseconds per call, and the ratio of the devices.
 
     Attributes:
-        ratio: device / CPU: the median over the passes of the median over the rounds.
-        low: lower quartile over the passes.
-        high: upper quartile over the passes.
+        ratio: the ratio device / CPU: the median over the passes of the median over the rounds.
+        low: the lower quartile over the passes.
+        high: the upper quartile over the passes.
         error: why the figures are missing (zero); otherwise empty.
     """
 
@@ -92,12 +92,12 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, printed with two decimals, is within the bound."""
+        """Whether the ratio, rounded to two decimals as printed, is within the bound."""
         return False if self.error and self.bound is not None else within(self.ratio, self.bound)
 
 
 def within(ratio: float, bound: float | None) -> bool | None:
-    """Returns whether a ratio, printed with two decimals, is within a bound; None without one."""
+    """Returns whether a ratio, rounded to two decimals, is within a bound; None without a bound."""
     return None if bound is None else round(ratio, 2) <= bound
 
 
@@ -105,7 +105,7 @@ def prepare(threads: int | None) -> Callable[[Window], Timing]:
     """Returns the function that times windows. Called in the worker.
 
     Args:
-        threads: number of threads for kernels; None for torch's default.
+        threads: the number of threads for kernels; None for torch's default.
     """
 
     def make(window: Window) -> Step:
@@ -126,7 +126,7 @@ def answering(
     Args:
         make: creates the step for a window's case and device.
         place: the device that must finish a window's calls.
-        threads: number of threads for kernels; None for torch's default.
+        threads: the number of threads for kernels; None for torch's default.
         forget: called after the steps of the previous case were dropped.
     """
     if threads is not None:
@@ -188,11 +188,11 @@ def measure(
     """Measures cases one by one, in the number of passes given by the effort.
 
     Args:
-        names: names of the cases.
-        device: device to compare with the CPU.
-        threads: number of threads for kernels; None for torch's default.
+        names: the cases' names.
+        device: the device to compare with the CPU.
+        threads: the number of threads for kernels; None for torch's default.
         effort: how much to measure.
-        bound: bound of the ratio for cases without their own bound.
+        bound: the bound for the ratio of each case without its own bound.
 
     Yields:
         For each case in each pass: its result over the passes so far, and the number of threads. A
@@ -245,13 +245,13 @@ def alternate(
     """Times windows of all sides in turn.
 
     Args:
-        case: name of the case.
+        case: the case's name.
         sides: pairs of a worker and the device name for its windows.
         effort: how much to measure.
-        timeout: time limit for one window in seconds.
+        timeout: the time limit for one window, in seconds.
 
     Returns:
-        Seconds per call for each side, round by round; and the number of threads.
+        The seconds per call, by side and round, and the number of threads that the first side used.
     """
     first = [worker.ask(Window(case, d, 0, effort.window), timeout) for worker, d in sides]
     apart = any(worker is not sides[0][0] for worker, _ in sides)
@@ -268,7 +268,7 @@ def alternate(
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Returns lower quartile, median and upper quartile."""
+    """Returns the lower quartile, the median and the upper quartile."""
     if len(values) < 2:
         return values[0], values[0], values[0]
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")

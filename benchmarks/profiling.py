@@ -23,7 +23,7 @@ from benchmarks.measurement import quartiles
 from tools.flags.flags import Flags, output, whole_number
 
 CALLS = 2000  # number of calls in a session
-DEVICE_BOUND = 1.5  # bound of device activity only, relative to no profiler
+DEVICE_BOUND = 1.5  # bound for device activity only, relative to no profiler
 _CPU, _DEVICE = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
 
 #: The recorded activities of each variant.
@@ -40,11 +40,11 @@ class Row:
     """One variant on one device.
 
     Attributes:
-        ns: median time of a call in nanoseconds.
-        low: first quartile of the ratios to the same device without a profiler.
-        median: median of these ratios.
-        high: third quartile of these ratios.
-        bound: bound of the median; None if there is none.
+        ns: the median time of a call in nanoseconds.
+        low: the first quartile of the ratios to the same device without a profiler.
+        median: the median of these ratios.
+        high: the third quartile of these ratios.
+        bound: the bound for the median; None if there is none.
     """
 
     device: str
@@ -80,7 +80,7 @@ def measure(device: str, way: str) -> float:
 
 
 def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
-    """Returns the figures of each variant.
+    """Returns the figures for each variant.
 
     Args:
         times: nanoseconds by device ("cpu" first), variant and round.
@@ -97,7 +97,7 @@ def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
             elif way == "device":
                 bound = DEVICE_BOUND
             elif way == "cpu":
-                bound = cpu_ratios.get(way)  # not worse than the cost of the profiler on the CPU
+                bound = cpu_ratios.get(way)  # no worse than the profiler's cost on the CPU
             found.append(Row(device, way, statistics.median(each), low, median, high, bound))
     return found
 

@@ -121,10 +121,10 @@ class Row:
     """One model in one variant, for one number of input rows.
 
     Attributes:
-        microseconds: time of a call, median over the rounds.
-        ratio: ratio of the time to float32's, median over the rounds.
-        megabytes: size of the linear layers' weights with scales and biases.
-        error: error of the result relative to float32's (both as vectors).
+        microseconds: the median time of a call over the rounds.
+        ratio: the median ratio of the time to float32's over the rounds.
+        megabytes: the size of the linear layers' weights with scales and biases.
+        error: the error of the result relative to float32's, both taken as vectors.
     """
 
     model: str

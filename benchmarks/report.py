@@ -18,9 +18,9 @@ class Run:
 
     Attributes:
         device: the device that was compared with the CPU.
-        threads: number of threads for kernels.
+        threads: the number of threads for kernels.
         results: one result per case.
-        mean_bound: bound of the geometric mean; None if there is none.
+        mean_bound: the bound for the geometric mean; None if there is none.
     """
 
     device: str
@@ -30,12 +30,12 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The title of this run in a report."""
+        """This run's title in a report."""
         return f"{self.threads} thread{'s' * (self.threads != 1)}"
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios of all cases that ran; None if there are none."""
+        """The geometric mean of the ratios of all cases that ran; None if no case ran."""
         logs = [math.log(r.ratio) for r in self.results if not r.error]
         return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -75,7 +75,7 @@ def table(run: Run) -> str:
         if run.mean_bound is not None:
             judged = verdict(within(run.geometric_mean, run.mean_bound))
             mean += f"  <= {run.mean_bound:.2f}  {judged}"
-        lines.append(f"{mean}; bounds of cases met: {met} of {len(bounded)}")
+        lines.append(f"{mean}; cases within their bounds: {met} of {len(bounded)}")
     return "\n".join(lines)
 
 
@@ -84,7 +84,7 @@ def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         runs: the runs.
-        machine: description of the machine.
+        machine: the description of the machine.
 
     Returns:
         JSON objects; times are in microseconds per call.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parses the flag that selects cases of a benchmark."""
+"""Parses the flag that selects a benchmark's cases."""
 
 import argparse
 import re
@@ -8,15 +8,15 @@ from typing import Protocol, TypeVar
 
 
 class NamedCase(Protocol):
-    """A row of a table of cases."""
+    """A row in a table of cases."""
 
     @property
     def group(self) -> str:
-        """Name of a group of related cases."""
+        """The name of a group of related cases."""
 
     @property
     def name(self) -> str:
-        """Name of the row."""
+        """The row's name."""
 
 
 AnyCase = TypeVar("AnyCase", bound=NamedCase)

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Step, random, read, transformer_pass
 
-#: Number of allocations of each thread in a step with two threads: many, because handing the step
-#: to
-#: the threads takes longer than one allocation.
+#: Number of allocations of each thread in a step with two threads. There are many, because handing
+#: the step to the threads takes longer than one allocation.
 ALLOCATIONS = 200
 
 #: Number of operators in a step that a graph replays.
@@ -36,7 +35,7 @@ def allocation(size: int, device: torch.device) -> Step:
 
 
 def allocations_of_two_threads(size: int, device: torch.device) -> Step:
-    """Makes a step of ALLOCATIONS allocations in each of two threads with their own streams."""
+    """Makes a step in which each of two threads, on its own stream, allocates ALLOCATIONS times."""
     begin = threading.Barrier(2)
 
     def prepare() -> None:
@@ -75,7 +74,7 @@ def copy_out(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copies_beside_computing(device: torch.device) -> Step:
-    """Makes a step of copies of 16 MiB in and out beside a product: concurrent with streams."""
+    """Makes a step that copies 16 MiB in and out during a product, with streams concurrently."""
     size = 16 << 20
     into, out = copy_in(size, True, device), copy_out(size, True, device)
     x = random(512, 512).to(device)
@@ -163,7 +162,7 @@ def stream_create(device: torch.device) -> Step:
 
 
 def stream_switch(device: torch.device) -> Step:
-    """Makes a step that enters and leaves the context of a stream."""
+    """Makes a step that enters and leaves a stream's context."""
     context = contextlib.nullcontext() if device.type == "cpu" else torch.Stream(device)
 
     def switch() -> None:
@@ -174,7 +173,7 @@ def stream_switch(device: torch.device) -> Step:
 
 
 def operators(device: torch.device) -> Step:
-    """Makes a step of a chain of OPERATORS elementwise operators on 16 values."""
+    """Makes a step that runs a chain of OPERATORS elementwise operators on 16 values."""
     x, y = random(2, 16).to(device)
 
     def step() -> Tensor:
@@ -187,13 +186,13 @@ def operators(device: torch.device) -> Step:
 
 
 def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """Makes a step that replays another one as a graph; the CPU, without graphs, runs it."""
+    """Makes a step that replays another step as a graph; the CPU, which has no graphs, runs it."""
     step = make(device)
     if device.type == "cpu":
         return step
     stream, graph = torch.Stream(device), torch.accelerator.Graph()
     for _ in range(2):
-        step()  # the first calls of operators do work that cannot be captured
+        step()  # the first calls to operators do work that cannot be captured
     with stream, graph:
         result = step()
 

@@ -4,7 +4,7 @@
 Rounds of several activities follow each other: training, graphs, copies on several streams, DLPack,
 a pinned DataLoader, recovery from a full device, and sharing with another process. Each round
 checks its results. A fifth of the time is a warm-up. At the end, no more bytes may be allocated
-than at the start, resident memory must be within 2 % of its value after the warm-up, and there must
+than at the start, resident memory must be within 2% of its value after the warm-up, and there must
 not be more threads, file descriptors or shared memory files.
 """
 
@@ -31,27 +31,27 @@ from benchmarks.cases import cnn, training
 from benchmarks.importer import Importer
 from tools.flags.flags import Flags, output, picture
 
-WARM_UP = 0.2  # share of the time that is warm-up
+WARM_UP = 0.2  # share of the time that is used for the warm-up
 TOLERANCE = 0.02  # accepted relative growth of resident memory
 DEVICE = torch.device("openreg")
 POOLED = 32  # number of streams in a device's pool, handed out round robin (docs/streams.md)
 REPLAYS = 5  # replays of each graph
-STREAMS = 4  # streams of each device that a round of copies uses
+STREAMS = 4  # streams per device in a round of copies
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The resources of the process at one moment.
+    """The process's resources at one moment.
 
     Attributes:
-        seconds: time since the start.
-        rounds: number of completed rounds.
+        seconds: the time since the start.
+        rounds: the number of completed rounds.
         allocated: bytes of device memory in tensors, on all devices.
-        resident: resident bytes of the process, including those of the emulated device, without
-            memory that malloc keeps free.
-        threads: number of threads of the process.
-        descriptors: number of open file descriptors.
-        shared: number of files that are mapped shared: devices, those of other processes,
+        resident: the resident bytes of the process, including those of the emulated device, but
+            without memory that malloc keeps free.
+        threads: the number of the process's threads.
+        descriptors: the number of open file descriptors.
+        shared: the number of files that are mapped shared: devices, other processes' devices,
             semaphores.
     """
 
@@ -120,7 +120,7 @@ def copy_on_streams() -> None:
             jobs.append((stream, number, host, back))
     for stream, number, _, back in jobs:
         stream.synchronize()
-        require(bool((back == number + 1).all()), f"the copy of stream {stream} is wrong")
+        require(bool((back == number + 1).all()), f"the copy on stream {stream} is wrong")
 
 
 def export() -> None:
@@ -154,7 +154,10 @@ def run_out() -> None:
     except torch.OutOfMemoryError:
         require(kept.sum().item() == 1 << 20, "a tensor changed when the device was out of memory")
     else:
-        raise RuntimeError(f"2 * {capacity} bytes were allocated on a device with {capacity} bytes")
+        raise RuntimeError(
+            f"allocating 2 * {capacity} bytes succeeded on a device with {capacity} bytes; "
+            "expected an OutOfMemoryError"
+        )
 
 
 ACTIVITIES: tuple[Callable[[], None], ...] = (train, replay, copy_on_streams, export, load, run_out)
@@ -173,7 +176,7 @@ def fill_pools() -> None:
 
 
 def sample(start: float, rounds: int) -> Sample:
-    """Samples the process after all work is done and garbage was collected."""
+    """Samples the process after all work is done and garbage has been collected."""
     gc.collect()
     count = torch.openreg.device_count()
     for index in range(count):
@@ -202,12 +205,11 @@ def shared_files(maps: str) -> int:
 def soak(seconds: float) -> tuple[list[Sample], int]:
     """Runs rounds for this time, at least three.
 
-    Returns:
-        A sample before the first round and after each round, and the index of the one after the
-        warm-up.
+    Returns: A sample before the first round and after each round, and the index of the sample after
+        the warm-up.
 
     Raises:
-        RuntimeError: a result of a round is wrong.
+        RuntimeError: the result of a round is wrong.
     """
     fill_pools()
     start = time.monotonic()
@@ -236,13 +238,13 @@ def faults(first: Sample, warm: Sample, last: Sample) -> list[str]:
     growth = last.resident - warm.resident
     if growth > TOLERANCE * warm.resident:
         found.append(
-            f"resident memory grew by {100 * growth / warm.resident:.1f} %, "
-            f"beyond {100 * TOLERANCE:g} %"
+            f"resident memory grew by {100 * growth / warm.resident:.1f}%, "
+            f"beyond {100 * TOLERANCE:g}%"
         )
     for name, more in (
         ("threads", last.threads - warm.threads),
         ("file descriptors", last.descriptors - warm.descriptors),
-        ("files of shared memory", last.shared - warm.shared),
+        ("shared memory files", last.shared - warm.shared),
     ):
         if more > 0:
             found.append(f"{more} more {name} than after the warm-up")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The activities of the soak work, and the soak detects leaks."""
+"""The soak's activities work, and the soak detects leaks."""
 
 import json
 from collections.abc import Callable
@@ -76,12 +76,12 @@ def test_leaks_are_found() -> None:
         "4,096 bytes of device memory leaked in tensors"
     ]
     assert faults(CALM, CALM, replace(CALM, resident=1021)) == [
-        "resident memory grew by 2.1 %, beyond 2 %"
+        "resident memory grew by 2.1%, beyond 2%"
     ]
     assert faults(CALM, CALM, replace(CALM, threads=6, descriptors=10, shared=7)) == [
         "2 more threads than after the warm-up",
         "1 more file descriptors than after the warm-up",
-        "4 more files of shared memory than after the warm-up",
+        "4 more shared memory files than after the warm-up",
     ]
 
 

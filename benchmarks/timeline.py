@@ -15,10 +15,10 @@ COLOURS = "tab:blue", "tab:green", "tab:orange"
 
 @dataclass(frozen=True)
 class Span:
-    """The time of one operation of a stream.
+    """The time of one operation on a stream.
 
     Attributes:
-        lane: a name of LANES.
+        lane: one of LANES.
         start: milliseconds since the first event.
         end: milliseconds since the first event.
     """
@@ -33,8 +33,8 @@ def record(device: torch.device, chunks: int, size: int) -> list[Span]:
 
     Args:
         device: an accelerator.
-        chunks: number of batches, at least two.
-        size: rows and columns of a batch of float32.
+        chunks: the number of batches, at least two.
+        size: the number of rows and columns of a float32 batch.
 
     Returns:
         The spans of all steps of all batches, lane by lane.
@@ -89,8 +89,8 @@ def draw(spans: list[Span], path: Path) -> None:
     """Draws a lane of bars for each stream.
 
     Args:
-        spans: spans of all lanes.
-        path: output file; its suffix is the format.
+        spans: the spans of all lanes.
+        path: the output file; its suffix is the format.
     """
     figure = Figure(figsize=(9, 2.6), layout="constrained")
     axes = figure.subplots()

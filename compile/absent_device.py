@@ -2,7 +2,8 @@
 # ruff: noqa: D102 - each method is documented by the function of torch.openreg of the same name.
 """A stand-in for the module ``torch.openreg`` with two nonexistent devices.
 
-It has only the functions that FakeTensors need, which have no memory and for which no kernel runs.
+It has only the functions that FakeTensors need. FakeTensors have no memory, and no kernel runs for
+them.
 """
 
 from types import TracebackType

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpointed region of a graph computes the same as in eager mode, also when recomputed."""
+"""A checkpointed graph region computes the same as in eager mode, even when it is recomputed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ sine.register_autograd(_backward, setup_context=_save)
 
 
 def gradient(function: _Function) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the result, the gradient, and the final state of the random generator."""
+    """Return the result, the gradient, and the random generator's final state."""
     torch.manual_seed(0)
     x = torch.linspace(0, 1, 64, requires_grad=True)
     result = function(x)

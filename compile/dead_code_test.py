@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dead code is removed, but nothing that has an observable effect."""
+"""Dead code is removed, but nothing that has an observable effect is."""
 
 import operator
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch_openreg_compile import dead_code
 
 
 class Capture:
-    """A backend that keeps the graph and the names of the nodes removed from it."""
+    """A backend that keeps the graph and the names of the nodes removed from the graph."""
 
     def __init__(self) -> None:
         self.gm = fx.GraphModule({}, fx.Graph())
@@ -28,7 +28,7 @@ class Capture:
 
 
 def run(function: Callable[..., torch.Tensor], backend: Capture | None) -> list[torch.Tensor]:
-    """Return all observable effects: result, final inputs, state of the random generator."""
+    """Return all observable effects: result, final inputs, and the random generator's state."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     x, weight = torch.randn(4, 3), torch.rand(3)

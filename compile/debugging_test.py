@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, fx
+from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.debugging import Report, describe, dot, fusable_groups, operators, title
-from torch_openreg_compile.lowering import lower
 from torch_openreg_compile.options import Options
 
 
@@ -83,7 +83,7 @@ def test_descriptions() -> None:
 
 
 class Parsed(NamedTuple):
-    """The content of a DOT file: labels and colors by node name, and edges."""
+    """A DOT file's content: labels and colors by node name, and edges."""
 
     labels: dict[str, str]
     colors: dict[str, str]

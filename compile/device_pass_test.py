@@ -19,7 +19,7 @@ aten = torch.ops.aten
 def changed(
     function: Callable[..., Any], *shapes: tuple[int, ...], device: str = "openreg"
 ) -> fx.GraphModule:
-    """Return the graph of a function after the pass."""
+    """Return a function's graph after the pass."""
     with FakeTensorMode():
         inputs = [torch.empty(shape, device=device) for shape in shapes]
         gm = make_fx(function)(*inputs)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Files and entry points that a distribution includes to support torch.compile."""
 
-# The package, and the top-level module openreg_graph, which torch finds by the name of the log.
+# The package, and the top-level module openreg_graph, which torch finds by the log's name.
 FILES = [
     "openreg_graph.py",
     "torch_openreg_compile/__init__.py",
@@ -19,7 +19,7 @@ FILES = [
     "torch_openreg_compile/kernel_call.h",
     "torch_openreg_compile/kernel_launch.h",
     "torch_openreg_compile/kernel_module.py",
-    "torch_openreg_compile/lowering.py",
+    "torch_openreg_compile/aten_graph.py",
     "torch_openreg_compile/model_constants.h",
     "torch_openreg_compile/name.py",
     "torch_openreg_compile/options.py",

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Defines the log of compiled graphs: artifact ``openreg_graph`` of torch's logging.
+"""Defines ``openreg_graph``, an artifact of torch's logging that shows compiled graphs.
 
 ``TORCH_LOGS=openreg_graph``, or ``torch._logging.set_logs(modules={"openreg_graph": True})``, shows
 the Python source of each graph that backend ``openreg`` receives.
 
 torch reads TORCH_LOGS while it is imported, before any backend, and rejects names that are neither
-its own nor importable modules. Therefore this is a top-level module with the name of the artifact.
-torch does not import this module, but treats the setting as that of a module, so the setting is
-already present when the backend imports it.
+its own nor importable modules. Therefore this is a top-level module with the artifact's name. torch
+does not import this module. It stores the setting like that of any module, so the setting is
+already in effect when the backend imports this module.
 """
 
 import logging
@@ -37,7 +37,7 @@ log: logging.Logger = _register()
 
 
 def log_source(title: str, gm: fx.GraphModule) -> None:
-    """Log the source of a graph, with shapes, strides and devices, if the log is enabled."""
+    """Log a graph's source, with shapes, strides and devices, if the log is enabled."""
     if log.isEnabledFor(logging.DEBUG):
         source = gm.print_readable(print_output=False, include_stride=True, include_device=True)
         log.debug("%s:%s", title, source)

@@ -21,7 +21,7 @@ def _fresh_compiler() -> None:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """Return the log lines of the passes."""
+    """Return the passes' log lines."""
     log.addHandler(caplog.handler)
     with caplog.at_level(logging.DEBUG, log.name):
         yield caplog.messages
@@ -40,7 +40,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 
 def outcome(function: Callable[..., Any], *inputs: Tensor) -> list[Tensor]:
-    """Return the result and the gradients of the inputs."""
+    """Return the result and the gradients with respect to the inputs."""
     copies = [x.detach().clone().requires_grad_() for x in inputs]
     result = function(*copies)
     weights = torch.linspace(0.5, 1.5, result.numel()).view(result.shape)

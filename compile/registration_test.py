@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device is registered when the compiler is imported, which costs nothing before."""
+"""The device is registered when the compiler is imported; before that it costs nothing."""
 
 import importlib
 import importlib.util

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.options import REWRITES, Options
 from torch_openreg_compile.passes.rewriting import Call, Rewrite
 from torch_openreg_compile.pipeline import apply, rewrites
@@ -266,7 +266,7 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
         lambda q, k, v: (q @ k.transpose(2, 3)).softmax(-1, dtype=torch.float64) @ v,
         [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4, dtype=torch.float64)],
     ),
-    # An operand lacks a dimension and is broadcast along another dimension of the same size.
+    # An operand lacks a dimension and is broadcast along a different dimension of the same size.
     "silu_broadcast": (lambda x: torch.sigmoid(x) * x[0], [t(4, 4)]),
     "gelu_broadcast": (lambda x: 0.5 * x * (1 + torch.erf(x[0] / math.sqrt(2))), [t(4, 4)]),
     "layer_norm_broadcast": (
@@ -415,7 +415,7 @@ def test_values_of_new_nodes() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize(("dtype", "count"), [(torch.float32, 0), (torch.bfloat16, 1)])
 def test_autocast_is_part_of_the_dtype(dtype: torch.dtype, count: int, outside: bool) -> None:
-    """In the region products are bfloat16; attention on float32 tensors would round differently."""
+    """Under autocast products are bfloat16; attention in float32 would round differently."""
 
     def function(q: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Equivalent programs for single operators, which a rewrite must recognize.
+"""Equivalent programs that a rewrite must recognize as one operator.
 
 ``SPELLINGS`` maps a rewrite to its programs; ``shapes`` returns the shapes of their arguments.
 """
@@ -142,10 +142,10 @@ ROUNDED_CONSTANTS = ("factored", "rounded", "erf_product")
 
 
 def shapes(rewrite: str, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors that the programs of a rewrite take.
+    """Return the shapes of the tensors that a rewrite's programs take.
 
     Args:
-        rewrite: the name of the rewrite.
+        rewrite: the rewrite's name.
         sizes: four sizes; the first tensor has all of them.
     """
     batch, heads, tokens, width = sizes

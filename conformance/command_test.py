@@ -227,7 +227,7 @@ def test_modes_of_a_vendor_and_strict_waivers(tmp_path: Path) -> None:
 def test_modes_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = tmp_path / "twice_modes.py"
     twice.write_text('SUITES = {"op": {"eager": list}}')
-    for name, message in (("nowhere", "No module named"), (str(twice), "op/eager exists already")):
+    for name, message in (("nowhere", "No module named"), (str(twice), "op/eager already exists")):
         with pytest.raises(SystemExit) as refused:
             main(["--device", "cpu", "--modes", name])
         assert refused.value.code == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the comparison finds planted mistakes in results, gradients and random numbers."""
+"""Checks that the comparison finds mistakes planted in results, gradients and random numbers."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def missing(x: Tensor) -> Tensor:
 
 
 def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
-    """Returns an operator entry for `function`, which is in none of torch's databases."""
+    """Returns an operator entry for `function`, which is not in torch's databases."""
     return OpInfo(
         "planted",
         op=function,
@@ -70,22 +70,46 @@ def test_right_result_agrees() -> None:
     assert (outcome.status, outcome.message, outcome.samples) == (AGREES, "", 3)
 
 
+def inaccurate(x: Tensor) -> Tensor:
+    """Returns x with an error of up to 4 in single precision, and exactly in double precision."""
+    return (x + 1e8) - 1e8
+
+
+@pytest.mark.parametrize(
+    "on_openreg",
+    [lambda x: x + 0, lambda x: inaccurate(x) + x * 2],
+    ids=["more accurate", "as inaccurate"],
+)
+def test_results_agree_if_the_cpu_is_not_more_accurate(
+    on_openreg: Callable[[Tensor], Tensor],
+) -> None:
+    outcome = evaluate(planted(on_device(on_openreg, inaccurate), supports_autograd=False))
+    assert (outcome.status, outcome.message) == (AGREES, "")
+
+
+def test_results_differ_if_the_cpu_is_more_accurate() -> None:
+    outcome = evaluate(planted(on_device(lambda x: x + 1e3, inaccurate)))
+    assert outcome.status == DIFFERS
+    assert outcome.largest is not None
+    assert outcome.largest > 900
+
+
 @pytest.mark.parametrize(
     ("wrong", "right", "message"),
     [
         (lambda x: x + 1e-4, lambda x: x + 0, "forward: output 0: Tensor-likes are not close"),
         (lambda x: (x + 0, x + 1), lambda x: (x + 0, x + 0), "forward: output 1: Tensor-likes"),
-        (lambda x: (x + 0).double(), lambda x: x + 0, "dtype is torch.float64, not torch.float32"),
-        (lambda x: (x + 0)[None], lambda x: x + 0, r"shape is \(1, 3, 4\), not \(3, 4\)"),
+        (lambda x: (x + 0).double(), lambda x: x + 0, "is torch.float64, expected torch.float32"),
+        (lambda x: (x + 0)[None], lambda x: x + 0, r"shape is \(1, 3, 4\), expected \(3, 4\)"),
         (
             lambda x: (x + 0).t().contiguous().t(),
             lambda x: x + 0,
-            r"strides are \(1, 3\), not \(4, 1\)",
+            r"strides are \(1, 3\), expected \(4, 1\)",
         ),
-        (lambda x: x.cpu(), lambda x: x + 0, "device is cpu, not openreg"),
-        (lambda x: x.detach() + 0, lambda x: x + 0, "requires_grad is False, not True"),
-        (lambda x: (x + 0, x + 0), lambda x: x + 0, "2 outputs, not 1: output 1"),
-        (lambda x: 1.5, lambda x: x + 0, "is a float, not a Tensor"),
+        (lambda x: x.cpu(), lambda x: x + 0, "device is cpu, expected openreg"),
+        (lambda x: x.detach() + 0, lambda x: x + 0, "requires_grad is False, expected True"),
+        (lambda x: (x + 0, x + 0), lambda x: x + 0, "2 outputs, expected 1; only .* output 1"),
+        (lambda x: 1.5, lambda x: x + 0, "is a float, expected a Tensor"),
         (
             lambda x: x.numel() + 1,
             lambda x: x.numel(),
@@ -206,7 +230,7 @@ def test_planted_mistake_of_an_optimizer_is_found(way: str, mistake: str, messag
 
 def test_draws_that_are_equal_by_chance_are_random() -> None:
     def draw(x: Tensor) -> Tensor:
-        # The CPU draws equal values for the first two seeds, as could be the case by chance.
+        # On the CPU, the first two seeds give equal values. With few values, this could be chance.
         chance = x.device.type == "cpu" and torch.initial_seed() < 2
         return torch.zeros_like(x) if chance else torch.rand_like(x).round()
 
@@ -272,7 +296,7 @@ def test_copy_keeps_strides_offsets_and_sharing() -> None:
 
 
 def asks(test: str, dtype: torch.dtype, rtol: float, atol: float) -> Any:
-    """Returns a test decorator as in torch's databases, which sets the tolerance for a test."""
+    """Returns a decorator that, like those in torch's databases, sets the tolerance of a test."""
     override = toleranceOverride({dtype: tol(atol, rtol)})
     return DecorateInfo(override, test)
 

@@ -39,7 +39,7 @@ WAIVERS = Waivers(
     (Waiver(("op/eager/float32/sub",), (WRONG,), "planted", datetime.date.max),), strict=True
 )
 
-# Operates the page and stores what it displays in the document, which --dump-dom prints.
+# Operates the page and adds what it displays to the document, which --dump-dom prints.
 ACTIONS = """
 <script>
 const seen = {};
@@ -93,7 +93,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_page_is_drawn(seen: dict[str, Any]) -> None:
     assert seen["title"] == "Conformance of npu"
-    assert seen["cards"] == ["1 / 2", "40.0 %", "20.0 %", "4", "7"]
+    assert seen["cards"] == ["1 / 2", "40.0%", "20.0%", "4", "7"]
     assert seen["all"] == ["add", "erf", "sub"]
     assert seen["cells"] == ["wrong", "fallback"]
 

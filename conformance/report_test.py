@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the report in every format, the comparison of two reports, and the rules of waivers."""
+"""Checks all report formats, the comparison of two reports, and the waiver rules."""
 
 import datetime
 import json
@@ -121,8 +121,8 @@ def test_worst_of_several() -> None:
 
 
 def test_percent_is_100_only_for_all() -> None:
-    assert percent(9999, 10000) == "99.9 %"
-    assert percent(3, 3) == "100 %"
+    assert percent(9999, 10000) == "99.9%"
+    assert percent(3, 3) == "100%"
 
 
 def test_report_survives_its_file(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_journal_keeps_verdicts_of_a_stopped_run(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"case": "op/eag')
     assert [v.case for v in Journal(path, {"seed": 1}).read()] == [ADD, ROW]
-    with pytest.raises(BadReport, match="written for another subject, kit, tier or seed"):
+    with pytest.raises(BadReport, match="written for a different subject, kit, tier or seed"):
         Journal(path, {"seed": 2}).read()
 
 

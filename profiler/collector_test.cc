@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "profiler/activity_label.h"
 #include "profiler/clock.h"
-#include "profiler/labels.h"
 #include "runtime/device/openreg_emulation.h"
 
 namespace openreg {

@@ -28,9 +28,9 @@
 #include <utility>
 #include <vector>
 
+#include "profiler/activity_label.h"
 #include "profiler/clock.h"
 #include "profiler/collector.h"
-#include "profiler/labels.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/memory_profiling.h"
 

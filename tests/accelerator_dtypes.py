@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dtypes that accelerators support but the CPU does not, by torch's operator database (OpInfo).
+"""Dtypes that accelerators support but the CPU does not, according to torch's OpInfo database.
 
     ./bazelw run //tests:accelerator_dtypes
 
@@ -16,7 +16,7 @@ ORDER = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat1
 
 
 def name_of(op: OpInfo) -> str:
-    """Returns the name of the operator with its variant, as in the sweep."""
+    """Returns the operator's name with its variant, as the sweep writes it."""
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
@@ -26,7 +26,7 @@ def short(dtype: torch.dtype) -> str:
 
 
 def differences() -> dict[str, frozenset[str]]:
-    """Returns, for each operator with such dtypes, those that it supports on CUDA only."""
+    """Returns the dtypes that each operator supports only on CUDA; omits operators without any."""
     found = {
         name_of(op): frozenset(map(short, op.supported_dtypes("cuda") - op.supported_dtypes("cpu")))
         for op in op_db
@@ -35,7 +35,7 @@ def differences() -> dict[str, frozenset[str]]:
 
 
 def main() -> None:
-    """Prints a row of the table for each set of dtypes."""
+    """Prints one table row for each set of dtypes."""
     rows = defaultdict(list)
     for name, dtypes in differences().items():
         ranked = sorted(dtypes, key=lambda d: (ORDER.index(d) if d in ORDER else len(ORDER), d))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the table of dtypes that accelerators support but the CPU does not, in operators.md."""
+"""Checks the table in operators.md of the dtypes that accelerators support but the CPU does not."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ SAMPLES = 6
 
 
 class Row(NamedTuple):
-    """An entry of the table: one operator with one dtype."""
+    """A table entry: one operator with one dtype."""
 
     operator: str
     dtype: str
@@ -85,7 +85,7 @@ def _cpu_takes(name: str, dtype: torch.dtype) -> bool:
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=True))
 def test_supported_dtype_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.dtype) -> None:
-    """Compares with the CPU: in the same dtype if the CPU supports it, otherwise in a wider one."""
+    """Compares with the CPU, in the same dtype if the CPU supports it, otherwise in a wider one."""
     op = OPERATORS[name]
     wider = dtype if _cpu_takes(name, dtype) else WIDER.get(dtype, torch.float64)
     differentiable = op.supports_autograd and dtype.is_floating_point
@@ -123,7 +123,7 @@ def test_supported_dtype_is_computed_as_in_a_wider_dtype(name: str, dtype: torch
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=False))
 def test_unsupported_dtype_is_rejected(name: str, dtype: torch.dtype) -> None:
-    """Checks that the device rejects some samples. If it accepts all, update the table."""
+    """Checks that the device rejects at least one sample. If it accepts all, update the table."""
     refused = 0
     for sample in list(OPERATORS[name].sample_inputs("cpu", dtype))[:SAMPLES]:
         arguments = tree_map_only(Tensor, to_device, (sample.input, sample.args, sample.kwargs))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Autocast regions on the device, as programs use them. autocast_policy_test.py tests operators."""
+"""Autocast regions as programs use them. autocast_policy_test.py tests each operator's casts."""
 
 import sys
 import threading
@@ -172,7 +172,7 @@ def test_a_weight_is_cast_once_in_the_outermost_region() -> None:
         return work
 
     assert casts(twice()) == 1
-    assert casts(twice()) == 1  # again in the next region, because the weight may have changed
+    assert casts(twice()) == 1  # cast again in the next region, as the weight may have changed
     assert casts(twice(cache_enabled=False)) == 4
     assert torch.is_autocast_cache_enabled()
     with torch.no_grad():
@@ -299,7 +299,7 @@ def test_region_is_of_its_thread() -> None:
 
 
 class Product(torch.autograd.Function):
-    """A function that records the region, the thread and a product's dtype in its backward."""
+    """A function whose backward records the autocast region, the thread and a product's dtype."""
 
     seen: tuple[bool, int, torch.dtype]
 
@@ -332,7 +332,7 @@ def test_checkpoint_computes_again_in_the_region(use_reentrant: bool) -> None:
     seen: list[tuple[bool, torch.dtype]] = []
 
     def block(x: Tensor) -> Tensor:
-        # Recorded first, because torch stops the second run once it has all saved tensors.
+        # Record this first, because torch stops the recomputation once it has all saved tensors.
         seen.append((torch.is_autocast_enabled(DEVICE), torch.get_autocast_dtype(DEVICE)))
         return torch.mm(x, weight)
 
@@ -386,7 +386,7 @@ def test_graph_of_a_whole_step() -> None:
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         step()
-    # The capture must not run the step.
+    # The capture must not execute the step.
     torch.testing.assert_close(weight.detach(), torch.full_like(weight, 0.5))
     graph.replay()
     torch.testing.assert_close(weight.detach(), torch.zeros_like(weight))

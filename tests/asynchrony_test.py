@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The host runs ahead of the device, and its later actions must not change queued work.
+"""The host runs ahead of the device, so its later actions must not change queued work.
 
-Each test makes the stream busy first, and checks that it is still busy when the host continues.
+Each test first makes the stream busy, and checks that it is still busy when the host continues.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ LATE = 100_000_000  # ns
 
 @contextmanager
 def behind() -> Iterator[None]:
-    """Makes the stream busy, and checks that it still is when the body of the `with` ends."""
+    """Makes the stream busy, and checks that it is still busy when the `with` block ends."""
     torch.openreg.synchronize()
     torch.openreg._sleep(LATE)
     yield
@@ -278,8 +278,8 @@ def test_an_error_of_a_kernel_is_thrown_once_at_the_next_synchronization() -> No
     assert after.tolist() == [4.0] * 3
 
 
-# Reductions that use a team of threads for tensors of the size below. Their last bits depend on the
-# number of threads, which must therefore not depend on the host.
+# Reductions that use a team of threads for tensors of this size. Their last bits depend on the
+# number of threads, so this number must not depend on what the host does.
 SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda x, y: (x * y).sum(),
     "dot": torch.dot,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All operators of torch's autocast lists on the device: their casts and results.
+"""All operators in torch's autocast lists on the device: their casts and results.
 
-The arguments are those of torch's tests for CUDA; more_calls() adds those that torch's tests lack.
+The arguments are those of torch's CUDA tests. more_calls() adds calls that torch's tests lack.
 """
 
 from typing import Any
@@ -17,26 +17,26 @@ from torch_device_conformance.mode.autocast_policies import Casts
 
 DEVICE = "openreg"
 
-# The operator whose arguments autocast casts although only CUDA has a kernel for it.
+# An operator whose arguments autocast casts although only CUDA has a kernel for it.
 WITHOUT_KERNEL = "aten::_scaled_dot_product_flash_attention"
 NAMES = sorted(set(policies.lists()) - {WITHOUT_KERNEL})
 
-# Operators without a kernel for the CPU, which therefore cannot compute the expected result.
+# Operators without a CPU kernel. The CPU cannot compute their expected results.
 WITHOUT_CPU_KERNEL = {"aten::_thnn_fused_gru_cell", "aten::_thnn_fused_lstm_cell"}
 
-# Operators that promote their arguments outside a region, too, hence not only because of autocast.
+# Operators that promote their arguments even outside a region.
 PROMOTING = {"aten::addcdiv", "aten::addcmul", "aten::atan2"}
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def half(*shape: int) -> Tensor:
-    """Returns random float16 values, which are exact in the dtype of the region."""
+    """Returns random float16 values that are exact in the region's dtype."""
     return torch.randn(shape).half()
 
 
 def more_calls() -> dict[str, Call]:
-    """Returns calls of operators that torch's own tests omit or call through Python functions."""
+    """Returns calls to operators that torch's own tests omit or call through Python functions."""
     gates, state = torch.randn(2, 12), torch.randn(2, 3)
     query = torch.randn(2, 2, 4, 8)
     matrices = [torch.randn(4, 4) for _ in range(3)]
@@ -79,7 +79,7 @@ def more_calls() -> dict[str, Call]:
 
 
 def all_calls() -> dict[str, Call]:
-    """Returns a call of each operator with CPU tensors; float16 stands for the region's dtype."""
+    """Returns a call to each operator with CPU tensors. float16 stands for the region's dtype."""
     torch.manual_seed(0)
     calls = {f"aten::{name}": call for name, call in more_calls().items()}
     lists = AutocastTestLists("cpu")
@@ -135,8 +135,8 @@ def test_operator_follows_its_list(name: str, lower: torch.dtype) -> None:
 @pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", sorted(set(NAMES) - PROMOTING))
 def test_a_cast_makes_a_difference(name: str, lower: torch.dtype) -> None:
-    # Without a region, the call must return another dtype, other values, or an error. Otherwise the
-    # test above could not fail.
+    # Without a region, the call must fail, or return a different dtype or different values.
+    # Otherwise the test above could not fail.
     args, kwargs = on(DEVICE, lower, CALLS[name])
     with torch.autocast(DEVICE, dtype=lower):
         found = policies.overload(name)(*args, **kwargs)

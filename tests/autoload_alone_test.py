@@ -12,7 +12,7 @@ WHEEL = wheel("autoload")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Creates an environment with the wheel of the autoload package but without the backend."""
+    """Creates an environment with the autoload package's wheel but without the backend."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment
@@ -98,7 +98,7 @@ def test_device_raises_the_cause(environment: Environment) -> None:
 
 
 def test_torch_ignores_the_placeholder_of_the_device(environment: Environment) -> None:
-    # The program does what others do that enumerate torch's names or its devices.
+    # Like some programs, this one enumerates torch's names and its devices.
     code = """
         import copy, doctest, inspect, io, pickle, pydoc, sys
         import torch

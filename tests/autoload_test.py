@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`import torch` loads the device; a broken backend does not break torch."""
+"""`import torch` loads the device, and a broken backend does not break torch."""
 
 import os
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_reload_of_all_there_is() -> None:
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_child_processes(method: str, tmp_path: Path) -> None:
-    # A child process must import the function that it runs, hence the function is in a file.
+    # The function is in a file, because a child process must import the function that it runs.
     (tmp_path / "work.py").write_text(
         "import torch\n"
         "def work(queue):\n"
@@ -162,7 +162,7 @@ def test_import_of_a_broken_backend_tells_why(
 
 
 def test_another_torch(tmp_path: Path) -> None:
-    """Simulates another release of torch by its version, which is checked before libraries load."""
+    """Simulates a different torch release: its version is checked before libraries are loaded."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.abc, importlib.machinery, sys\n"
         "class Older(importlib.abc.MetaPathFinder):\n"

@@ -156,7 +156,7 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
 
 
 def test_unreadable_file(environment: Environment) -> None:
-    # Replace the file by a folder, because the superuser can read any file.
+    # Replace the file with a folder, because the superuser can read any file.
     path = environment.site / "torch_openreg/openreg/streams.py"
     path.unlink()
     path.mkdir()
@@ -195,7 +195,7 @@ def test_interrupt_passes(environment: Environment) -> None:
 
 
 def test_package_that_was_not_installed(environment: Environment, tmp_path: Path) -> None:
-    # The folder precedes the package that pip installed in sys.path.
+    # In sys.path, this folder precedes the package that pip installed.
     package = tmp_path / "elsewhere" / "torch_openreg"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import os; os.kill(os.getpid(), 11)\n")

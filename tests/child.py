@@ -7,7 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-#: Seconds after which a child counts as hung, including some seconds to import torch.
+#: The time in seconds after which a child counts as hung; importing torch takes some of it.
 PATIENCE = 100.0
 
 

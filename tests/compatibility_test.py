@@ -15,7 +15,7 @@ OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 def refusal(change: str, **environment: str) -> str:
     """Returns the error of `import torch_openreg` in a process that first executes `change`.
 
-    The last printed word says whether a library was loaded. torch must work in any case.
+    The last printed word says whether a library was loaded. torch must work in either case.
     """
     code = f"""
 import sys, torch

@@ -21,7 +21,7 @@ from torch_openreg_compile.options import REWRITES
 
 DEVICE = "openreg"
 
-# Tolerances of a comparison with float64, in addition to the loss of precision of eager mode.
+# Tolerances for comparisons with float64, in addition to eager mode's loss of precision.
 TOLERANCES = {
     torch.float64: 1e-9,
     torch.float32: 5e-5,
@@ -46,7 +46,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collects the log messages about graphs, of which passes write one for each change."""
+    """Collects the log messages about graphs. A pass writes one for each change."""
     handler = _Lines()
     level = log.level
     log.addHandler(handler)
@@ -68,7 +68,7 @@ def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..
 
 
 def outcome(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the result and the gradients of all inputs, as float64 on the CPU."""
+    """Returns the result and all inputs' gradients, as float64 on the CPU."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     result = function(*leaves)
     draw = torch.Generator().manual_seed(1)
@@ -85,7 +85,7 @@ _SIZES = st.tuples(*(st.integers(1, 5) for _ in range(3)), st.integers(2, 6))
 
 
 def _strided(x: Tensor, layout: str) -> Tensor:
-    """Returns the values of `x` with the strides of a layout."""
+    """Returns the values of `x` with a layout's strides."""
     if layout == "transposed":
         return x.transpose(0, 1).contiguous().transpose(0, 1)
     if layout == "gaps":
@@ -99,7 +99,7 @@ def _strided(x: Tensor, layout: str) -> Tensor:
 def test_golden(
     rewrite: str, data: st.DataObject, sizes: Sequence[int], dtype: torch.dtype
 ) -> None:
-    """All variants of a pattern, forward and backward, agree with the program in float64."""
+    """Forward and backward of every variant of a pattern agree with the program in float64."""
     torch._dynamo.reset()
     name = data.draw(st.sampled_from(sorted(spellings.SPELLINGS[rewrite])))
     layout = data.draw(st.sampled_from(["contiguous", "contiguous", "transposed", "gaps"]))
@@ -138,7 +138,7 @@ _NUMBERS = st.sampled_from([1, 1.0, 2, -2, 3, 4.0, 0.5, 0.1, 257])
 def test_simplifications_keep_every_bit(
     numbers: Sequence[float], sizes: Sequence[int], dtype: torch.dtype, seed: int
 ) -> None:
-    """Compares result and gradient bitwise. Chains of operations in backward are folded, too."""
+    """Compares results and gradients bitwise. Chains of operations in backward are also folded."""
     torch._dynamo.reset()
 
     def function(x: Tensor) -> Tensor:
@@ -244,7 +244,7 @@ def test_a_block_trains_as_before(device: str, checkpointed: bool) -> None:
 
 
 def test_dynamic_shapes() -> None:
-    """A rewritten normalization needs the size that it normalizes; other sizes may change."""
+    """A rewritten normalization depends on the size that it normalizes; other sizes may change."""
     function = spellings.SPELLINGS["layer_norm"]["variance"]
     compiled = compile_with(function)
     inputs = [torch.randn(5, device=DEVICE) for _ in range(2)]

@@ -30,7 +30,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture
 def counter() -> CompileCounterWithBackend:
-    """Returns the backend with counters of graphs (frame_count) and of operators (op_count)."""
+    """Returns the backend with counters for graphs (frame_count) and operators (op_count)."""
     return CompileCounterWithBackend("openreg")
 
 
@@ -165,10 +165,10 @@ def test_guards(counter: CompileCounterWithBackend) -> None:
     x = torch.ones(4, 6, device=DEVICE)
     for value, graphs in [
         (x, 1),
-        (x + 1, 1),  # another tensor of the same kind
-        (x[:2], 2),  # another shape
-        (x.double(), 3),  # another dtype
-        (torch.ones(6, 4, device=DEVICE).t(), 4),  # other strides
+        (x + 1, 1),  # a tensor with the same metadata
+        (x[:2], 2),  # a different shape
+        (x.double(), 3),  # a different dtype
+        (torch.ones(6, 4, device=DEVICE).t(), 4),  # different strides
         (x, 4),
     ]:
         torch.testing.assert_close(compiled(value), poly(value))
@@ -352,7 +352,7 @@ def test_functional_transforms(counter: CompileCounterWithBackend) -> None:
 
 @pytest.mark.parametrize("backend", ["openreg", "aot_eager", "aot_eager_decomp_partition"])
 def test_checkpointed_dropout(backend: str) -> None:
-    """The gradient has the same mask as the result, and each call uses another mask."""
+    """The gradient has the same mask as the result, and each call uses a new mask."""
 
     @torch.compile(backend=backend)
     def function(x: torch.Tensor) -> torch.Tensor:

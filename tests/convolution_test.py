@@ -18,7 +18,7 @@ CHANNELS_LAST = {1: None, 2: torch.channels_last, 3: torch.channels_last_3d}
 
 @dataclass(frozen=True)
 class Case:
-    """The arguments of a call of torch.convolution."""
+    """The arguments of a call to torch.convolution."""
 
     dtype: torch.dtype
     input_sizes: tuple[int, ...]
@@ -112,15 +112,15 @@ def test_geometries_layouts_dtypes(case: Case) -> None:
     try:
         case.convolve(*tensors)
     except RuntimeError:
-        # The CPU does not support all geometries with empty tensors. The texts differ, because for
-        # negative sizes, the allocation of the result fails on the device.
+        # The CPU does not support all geometries with empty tensors. The texts differ: for negative
+        # sizes, the device already fails to allocate the result.
         check_error(case.convolve, *tensors, words="")
     else:
         check(case.convolve, *tensors)
 
 
 def _strides(case: Case, tensors: list[Tensor]) -> list[tuple[int, ...]]:
-    """Returns the strides of a result and its gradients, without dimensions of one element."""
+    """Returns the strides of a result and its gradients, except in dimensions of size 1."""
     result = case.convolve(*tensors)
     gradients = torch.autograd.grad(result, tensors, torch.empty_like(result))
     return [
@@ -148,7 +148,7 @@ def test_fake_tensors_have_the_strides_of_real_ones(case: Case) -> None:
         expected = strides("cpu")
     except RuntimeError:
         assume(False)  # the CPU does not support the geometry
-    # Both are compared with real CPU tensors, because torch's rule for fake ones is not exact.
+    # Compare both with real CPU tensors, because torch's rule for fake tensors is not exact.
     assert strides("openreg") == expected
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 DEVICE = torch.device("openreg:0")
 OTHER = torch.device("openreg:1")
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.int8, torch.bool, torch.bfloat16)
-# Numbers of elements below and above the limit for staged copies, and enough for a thread team.
+# Numbers of elements: below the limit for staged copies, above it, and enough for a thread team.
 SIZES = (0, 1, 1000, 20_000, 300_000)
 LATE = 20_000_000  # ns: long enough for the host to get ahead of the stream
 
@@ -59,10 +59,10 @@ def test_a_pageable_source_may_change_after_the_call(count: int, busy: bool) -> 
 @pytest.mark.parametrize("count", SIZES[1:])
 def test_a_pinned_source_is_read_in_the_order_of_the_stream(count: int) -> None:
     source = numbers(count).pin_memory()
-    torch.openreg._sleep(10 * LATE)  # on a loaded machine the host may be delayed too
+    torch.openreg._sleep(10 * LATE)  # on a loaded machine, the host may also be delayed
     there = source.to(DEVICE, non_blocking=True)
     assert not torch.openreg.current_stream().query(), "the copy made the host wait"
-    source.fill_(-1)  # forbidden for users, but it proves that the copy runs later
+    source.fill_(-1)  # programs must not do this, but it proves that the copy runs later
     assert torch.equal(there.cpu(), torch.full((count,), -1.0))
 
 
@@ -146,7 +146,7 @@ def test_conjugation_in_place() -> None:
 
 
 def test_of_the_same_elements() -> None:
-    """A copy to itself may write to elements that share memory, because no value changes."""
+    """A copy of a tensor to itself may write to overlapping elements, because no value changes."""
     x = torch.arange(3.0).to(DEVICE).expand(2, 3)
     assert x.copy_(x.detach()) is x
     assert torch.equal(x.cpu(), torch.arange(3.0).expand(2, 3))

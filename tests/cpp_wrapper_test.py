@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs compiled to C++ only: with ``cpp_wrapper``, and as packages compiled ahead of time.
+"""Graphs compiled entirely to C++: with ``cpp_wrapper``, and as packages compiled ahead of time.
 
-Each compilation takes seconds, hence tests put as much as possible into one graph.
+Each compilation takes seconds, so the tests put as much as possible into one graph.
 """
 
 import copy
@@ -41,7 +41,7 @@ def moved(value: Any, device: str) -> Any:
 
 
 def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **options: Any) -> str:
-    """Compares a function compiled to C++ with eager mode on the CPU; returns the C++ code."""
+    """Compares a function compiled to C++ with eager mode on the CPU, and returns the C++ code."""
     expected = function(*inputs)
     with config.patch(cpp_wrapper=True):
         compiled = torch.compile(function, fullgraph=True, **options)
@@ -133,7 +133,7 @@ class Model(nn.Module):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> tuple[Model, str]:
-    """Returns a model on the CPU, and the path of its package, which takes any number of rows."""
+    """Returns a CPU model and the path of its package. The package accepts any number of rows."""
     torch.manual_seed(0)
     model = Model()
     there = Model()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each public name of torch.cuda exists for this device, or there is a reason why not.
+"""Each public name in torch.cuda exists for this device, or there is a reason why it does not.
 
-A CUDA program is ported to this device by replacing the name. The tables below list what cannot be
-ported. A name in a table that the device does have is an error, too.
+A CUDA program is ported to this device by replacing the name "cuda". The tables below list what
+cannot be ported. A listed name that the device does have is also an error.
 """
 
 import importlib
@@ -17,19 +17,19 @@ import torch
 IMPORT = "an import in torch's file, not part of its interface"
 RUNTIME = "CUDA's runtime library; the driver of this device is runtime/device/openreg.h"
 ARCHITECTURE = "kernels are CPU code; there are no architectures to compile for"
-SENSOR = "it is not measured while kernels run; torch.profiler records the time of each kernel"
-LIBRARY = "a handle of an NVIDIA library; kernels call the CPU's libraries, which have no handles"
+SENSOR = "not measured while kernels run; torch.profiler records the time of each kernel"
+LIBRARY = "a handle to an NVIDIA library; kernels call the CPU's libraries, which have no handles"
 PLUGGABLE = (
-    "replaces the allocator with functions of a C library; this device gets other memory "
-    "through another driver (openreg.h)"
+    "replaces the allocator with functions from a C library; this device gets other memory "
+    "through a different driver (openreg.h)"
 )
 CACHE = "the allocator cannot bypass its cache; torch.openreg.memcheck finds errors that it hides"
 DEFERRED = "calls before the first use are not deferred, so they cannot fail late"
 MULTIPROCESSOR = "reserves a part of a device; streams share all cores"
 SDPA = "torch.nn.attention.sdpa_kernel has it for all devices"
-SDPA_CUDA = "is about CUDA kernels; torch selects among the kernels of this device itself"
+SDPA_CUDA = "concerns CUDA kernels; torch itself selects among this device's kernels"
 CPU_LIBRARY = "a CUDA library; the device uses the CPU's, whose settings are in torch.backends"
-GRAPH_HANDLE = "a handle for CUDA's runtime library"
+GRAPH_HANDLE = "a handle for the CUDA runtime library"
 
 # Classes whose names contain CUDA.
 RENAMED = {"CUDAGraph": "OpenRegGraph"}
@@ -58,7 +58,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "cudart": RUNTIME,
         "current_blas_handle": LIBRARY,
         "current_solver_handle": LIBRARY,
-        "gds": "storage that a GPU reads directly; here the CPU reads files",
+        "gds": "files that a GPU reads directly; here the CPU reads files",
         "get_arch_list": ARCHITECTURE,
         "get_gencode_flags": ARCHITECTURE,
         "green_contexts": MULTIPROCESSOR,
@@ -67,16 +67,16 @@ ABSENT: dict[str, dict[str, str]] = {
         "jiterator": "compiles CUDA C++; torch.compile generates kernels for this device",
         "lru_cache": IMPORT,
         "memory_usage": SENSOR,
-        "nccl": "NVIDIA's collectives; here they are the backend occl of torch.distributed",
+        "nccl": "NVIDIA's collectives; here, torch.distributed has the backend occl",
         "nvtx": "ranges for NVIDIA's tools; torch.profiler.record_function works for every device",
         "os": IMPORT,
         "platform": IMPORT,
         "power_draw": SENSOR,
-        "sparse": "legacy types of sparse tensors; layout=torch.sparse_coo creates them",
+        "sparse": "legacy sparse tensor types; layout=torch.sparse_coo creates sparse tensors",
         "temperature": SENSOR,
         "threading": IMPORT,
         "traceback": IMPORT,
-        "tunable": "selects among products of several libraries; here there is one of each",
+        "tunable": "selects among several libraries' matrix products; here there is one of each",
         "utilization": SENSOR,
         "warnings": IMPORT,
     },
@@ -119,7 +119,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "sys": IMPORT,
     },
     "torch.cuda.profiler": {
-        "DEFAULT_FLAGS": "options of an earlier NVIDIA profiler, without effect",
+        "DEFAULT_FLAGS": "options of an earlier NVIDIA profiler; they have no effect",
         "check_error": RUNTIME,
         "contextlib": IMPORT,
         "cudart": RUNTIME,
@@ -169,7 +169,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
 }
 
-# Absent members of classes: attributes that torch defines in Python.
+# Class members that do not exist here: attributes that torch defines in Python.
 ABSENT_MEMBERS: dict[str, dict[str, str]] = {
     "CUDAGraph": {
         "get_graph_data": GRAPH_HANDLE,
@@ -179,15 +179,15 @@ ABSENT_MEMBERS: dict[str, dict[str, str]] = {
 }
 CLASSES = ["CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"]
 
-# Parameters that have another name in torch.openreg.
+# Parameters that have a different name in torch.openreg.
 RENAMED_PARAMETERS = {"cuda_graph": "openreg_graph", "handle": "ipc_handle"}
 
-# Classes whose constructors are defined in C++, hence have no signature in Python.
+# Classes whose constructors are defined in C++, so Python cannot inspect their signatures.
 WITHOUT_SIGNATURE = {"Stream", "Event"}
 
 
 def ours(name: str) -> Any:
-    """Returns the counterpart of a module of torch.cuda."""
+    """Returns torch.openreg's counterpart of a module in torch.cuda."""
     return importlib.import_module(name.replace("cuda", "openreg"))
 
 
@@ -197,11 +197,11 @@ def public(names: object) -> set[str]:
 
 
 def check(theirs: set[str], has: set[str], absent: Mapping[str, str]) -> None:
-    """Fails unless each of torch's names exists or is in the table, but not both."""
+    """Fails unless each of torch's names either exists or is in the table."""
     found = {name for name in theirs if RENAMED.get(name, name) in has}
     assert theirs - found - absent.keys() == set(), "neither implemented nor in the table"
     assert found & absent.keys() == set(), "implemented, but in the table"
-    assert absent.keys() - theirs == set(), "in the table, but not a name of torch"
+    assert absent.keys() - theirs == set(), "in the table, but not a name in torch"
 
 
 @pytest.mark.parametrize("name", ABSENT)
@@ -215,7 +215,7 @@ def test_names(name: str) -> None:
     [
         ({"a", "b"}, {"a"}, {}, "neither implemented"),
         ({"a"}, {"a"}, {"a": ""}, "implemented, but in"),
-        ({"a"}, set(), {"a": "", "b": ""}, "not a name of torch"),
+        ({"a"}, set(), {"a": "", "b": ""}, "not a name in torch"),
     ],
 )
 def test_the_check_fails(
@@ -226,7 +226,7 @@ def test_the_check_fails(
 
 
 def test_every_module_is_compared() -> None:
-    """Each module that torch.cuda and torch.openreg have in common is in the table of pairs."""
+    """The table of pairs contains each module that torch.cuda and torch.openreg have in common."""
     modules = {name for name in public(torch.cuda) if inspect.ismodule(getattr(torch.cuda, name))}
     both = {f"torch.cuda.{name}" for name in modules & public(torch.openreg)}
     assert both - ABSENT.keys() == {"torch.cuda.torch"}
@@ -278,7 +278,7 @@ def with_signature() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("module", "name"), with_signature())
 def test_signatures(module: str, name: str) -> None:
-    """Arguments that a CUDA program passes by position or name have the same meaning in openreg."""
+    """Positional and keyword arguments of a CUDA program have the same meaning in torch.openreg."""
     theirs = signature(getattr(importlib.import_module(module), name))
     here = getattr(ours(module), RENAMED.get(name, name))
     if isinstance(here, type) and issubclass(here, torch.Event):

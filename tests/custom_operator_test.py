@@ -31,8 +31,8 @@ HALVING = {
 }
 CUSTOM = {"custom_abs": ops.custom_abs, **HALVING}
 
-# opcheck's tests that support all devices. That of gradient registrations raises "NYI" for others
-# than torch's own.
+# The opcheck tests that support all devices. Its test of gradient registrations raises "NYI" for
+# devices outside torch.
 NOT_OF_DEVICES = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 
 DTYPES = [
@@ -192,7 +192,7 @@ def test_backward_of_custom_abs_does_not_wait() -> None:
 @pytest.mark.parametrize("device", [DEVICE, "cpu"])
 @pytest.mark.parametrize("name", HALVING)
 class TestHalvedGradients:
-    """Tests of functions that halve the gradient, and whose result shares memory with the input."""
+    """Tests functions that halve the gradient and whose result shares memory with the input."""
 
     def test_forward_and_backward(self, name: str, device: str) -> None:
         x = torch.randn(3, 4, device=device, requires_grad=True)
@@ -416,7 +416,7 @@ class TestCustomOp:
 
 
 class SoftAbs(torch.autograd.Function):
-    """soft_abs without an operator: gradients, forward derivatives and vmap in one class."""
+    """soft_abs without an operator. One class defines gradients, forward derivatives and vmap."""
 
     generate_vmap_rule = True
 
@@ -471,7 +471,7 @@ class TestFunction:
 
 
 def test_library_of_python() -> None:
-    """A torch.library.Library makes the same registrations as C++, in an existing namespace."""
+    """torch.library.Library makes the same registrations as C++, in an existing namespace."""
     library = torch.library.Library("openreg", "FRAGMENT")
     try:
         library.define("test_twice(Tensor x) -> Tensor")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Debugging aids: implicit waits are reported, and errors of kernels name the launch."""
+"""Debugging aids: implicit waits are reported, and kernel errors name the launch."""
 
 import re
 import threading
@@ -27,7 +27,7 @@ def _usual_settings() -> Iterator[None]:
 
 
 def bad_index() -> Tensor:
-    """Returns an index out of range, which only the kernel can detect."""
+    """Returns an index that is out of range, which only the kernel can detect."""
     return torch.tensor([0, 7], device="openreg")
 
 
@@ -164,7 +164,7 @@ def test_modes_are_names_or_numbers() -> None:
     assert torch.openreg.get_sync_debug_mode() == 2
 
 
-# ---------------------------------------------------------------------------- errors of kernels
+# -------------------------------------------------------------------------------- kernel errors
 
 
 def fails_in_the_kernel(index: Tensor) -> Tensor:

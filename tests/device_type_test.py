@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Test files for torch's device-generic framework run on the device without changes."""
+"""Unchanged test files written for torch's device-generic framework run on the device."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from tests import child
 
-# A test file as it may exist outside this repository. Of the backend, it uses only the name.
+# A test file as it may exist outside this repository. It uses nothing of the backend but its name.
 FILE = """
 import torch
 from torch.testing._internal.common_device_type import (
@@ -141,7 +141,7 @@ FAIL = {"test_wrong_openreg"}
 
 
 def run(folder: Path, name: str, **environment: str) -> dict[str, set[str]]:
-    """Runs FILE with the name of a backend.
+    """Runs FILE with a backend's name.
 
     Returns:
         The names of the tests that passed ("ok"), failed ("FAIL"), or were skipped ("skipped").

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a function on the CPU and on the device and compares everything observable of the results.
+"""Runs a function on the CPU and on the device, and compares everything that a caller can observe.
 
-These are values, dtypes, sizes, strides and gradients; for calls that fail, the exception and its
-text.
+These are values, dtypes, sizes, strides and gradients. If a call fails, these are the exception and
+its text.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 DEVICE = torch.device("openreg")
 
-# Relative and absolute tolerances. Results differ, because kernels use another number of threads
-# than the CPU, hence another order of sums.
+# Relative and absolute tolerances. Results differ, because kernels use a different number of
+# threads than the CPU and therefore add numbers in a different order.
 TOLERANCES = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (1e-4, 1e-4),
@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 
 
 def to_device(tensor: Tensor) -> Tensor:
-    """Returns a leaf on the device with equal storage contents, strides, offset, requires_grad."""
+    """Returns a device leaf with the same storage contents, strides, offset and requires_grad."""
     flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     with torch.no_grad():
         copy = flat.to(DEVICE).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
@@ -37,14 +37,14 @@ def to_device(tensor: Tensor) -> Tensor:
 
 
 def _strides(tensor: Tensor) -> list[int]:
-    """Returns the strides of dimensions with more than one element; [] if there are no elements."""
+    """Returns the strides of dimensions with more than one element, or [] for an empty tensor."""
     if tensor.numel() == 0:
         return []
     return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
 
 
 def _tolerance(dtypes: Iterable[torch.dtype]) -> tuple[float, float]:
-    """Returns the (relative, absolute) tolerance of the least precise dtype; 0 for integers."""
+    """Returns the relative and absolute tolerances for the least precise dtype; 0 for integers."""
     return max((TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in dtypes), default=(0.0, 0.0))
 
 
@@ -55,7 +55,7 @@ def assert_same(
     exact_strides: bool = True,
     computed_in: Iterable[torch.dtype] = (),
 ) -> None:
-    """Checks that ``actual``, on the device, equals ``expected``, on the CPU; both may be nested.
+    """Checks that ``actual``, on the device, equals ``expected``, on the CPU. Both may be nested.
 
     ``computed_in`` lists the dtypes of the operands, which may be less precise than the result's.
     """
@@ -82,7 +82,7 @@ def assert_same(
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """Copies a tensor as to_device does, to the CPU, so that a function can change the copy."""
+    """Copies a tensor to the CPU as to_device does, so that a function can change the copy."""
     storage = tensor.untyped_storage().clone()
     copy = torch.empty(0, dtype=tensor.dtype).set_(
         storage, tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -91,7 +91,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def check(function: Function, *tensors: Any, strides: bool = True, backward: bool = True) -> None:
-    """Compares results, arguments that were changed in place, and gradients.
+    """Compares the results, the arguments that were changed in place, and the gradients.
 
     ``tensors`` are CPU tensors and other arguments. The device gets copies with the same strides.
     Gradients are computed for all differentiable results, from random output gradients.
@@ -154,7 +154,7 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
     theirs, ours = failures
     assert type(ours) is type(theirs), f"the device raised {ours!r}, the CPU {theirs!r}"
     if words is None:
-        # The error of a kernel has torch's text, followed by the name of the kernel.
+        # A kernel error has torch's text, followed by the kernel's name.
         words = str(theirs).split("\n")[0]
         first = str(ours).split("\n")[0]
         assert first == words or first.startswith(f"{words} (openreg: kernel ")

@@ -32,7 +32,7 @@ def _seeded() -> Iterator[None]:
 
 
 def check_counts(counts: Any, probabilities: Any) -> None:
-    """Checks the counts of outcomes against their probabilities, which sum to 1."""
+    """Checks how often each outcome was drawn against the probabilities, which sum to 1."""
     counts, probabilities = np.asarray(counts).ravel(), np.asarray(probabilities).ravel()
     expected = probabilities * counts.sum()
     assert not counts[expected == 0].any(), "an impossible value was drawn"
@@ -47,7 +47,7 @@ def check_counts(counts: Any, probabilities: Any) -> None:
 
 
 def check_continuous(sample: Tensor, distribution: Any) -> None:
-    """Checks floating point values in 100 bins of equal probability, and some of the tails.
+    """Checks floating-point values in 100 bins of equal probability, and parts of the tails.
 
     Draws are rounded to the values of the dtype, so bins end halfway between two such values.
     """
@@ -109,7 +109,7 @@ CONTINUOUS: dict[str, tuple[Callable[[torch.dtype], Tensor], Any]] = {
         lambda dtype: empty(dtype).log_normal_(0.5, 0.25),
         stats.lognorm(0.25, scale=np.exp(0.5)),
     ),
-    # A non-contiguous tensor with two dimensions, for which the kernels use another loop.
+    # A non-contiguous tensor with two dimensions, for which the kernels use a different loop.
     "strided normal_": (
         lambda dtype: torch.empty(500, 400, dtype=dtype, device=DEVICE).t()[:, ::2].normal_(),
         stats.norm(),
@@ -131,8 +131,8 @@ def test_continuous(name: str, dtype: torch.dtype) -> None:
 def test_uniform(high: int, dtype: torch.dtype) -> None:
     sample = torch.rand_like(empty(dtype)) if high == 1 else empty(dtype).uniform_(0, high)
     assert 0 <= sample.min() <= sample.max() < high
-    # The sampler returns 0 for draws that would round to `high`. In the distribution they belong to
-    # `high`.
+    # The sampler returns 0 for draws that would round to `high`. In the distribution, such draws
+    # belong to `high`.
     check_continuous(torch.where(sample == 0, high, sample), stats.uniform(0, high))
 
 
@@ -384,7 +384,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 
 def test_attention_dropout() -> None:
-    """Reads weights through values that are unit vectors: each is 1/4, after dropout 0 or 1/2."""
+    """Reads the weights through values that are unit vectors. Dropout turns 1/4 into 0 or 1/2."""
     tokens = torch.zeros(COUNT // 16, 1, 4, 4, device=DEVICE)
     values = torch.eye(4, device=DEVICE).expand_as(tokens)
     weights = F.scaled_dot_product_attention(tokens, tokens, values, dropout_p=0.5).flatten(0, 2)
@@ -478,7 +478,7 @@ def test_multivariate_normal() -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("distance", [1, 2, 4, 8, 16, 624])
 def test_numbers_of_a_call(dtype: torch.dtype, distance: int) -> None:
-    """Checks that values do not depend on close ones, or on those one twister state (624) away."""
+    """Checks that values do not depend on near ones, or on those one twister state (624) away."""
     uniform = torch.rand(COUNT, dtype=dtype, device=DEVICE)
     normal = torch.special.ndtr(torch.randn(COUNT, dtype=dtype, device=DEVICE).double())
     for sample in (uniform, normal):

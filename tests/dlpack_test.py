@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors exported and imported through DLPack: shared memory, stream order, a single release."""
+"""Tensors exported and imported through DLPack: shared memory, stream order, single release."""
 
 import copy
 import ctypes
@@ -114,7 +114,7 @@ def test_devices() -> None:
     for index in range(torch.openreg.device_count()):
         tensor = torch.ones(2, device=f"openreg:{index}")
         assert tensor.__dlpack_device__() == (EXT, index)
-        # The device of the result does not depend on the current device.
+        # The result's device does not depend on the current device.
         assert torch.from_dlpack(tensor).device == tensor.device
     # For other devices, torch's own method decides.
     assert torch.ones(2).__dlpack_device__() == (CPU, 0)
@@ -269,7 +269,7 @@ def test_a_copy_to_the_cpu_is_complete() -> None:
 
 
 def test_memory_stays_while_the_consumers_stream_uses_it() -> None:
-    """Memory must not be reused while the consumer's work is queued, even if no tensor has it."""
+    """Memory must not be reused while the consumer's work is queued, even if no tensor owns it."""
     consumer = torch.openreg.Stream(0)
     tensor = torch.ones(1 << 16, device="openreg:0")
     pointer = tensor.data_ptr()
@@ -381,7 +381,7 @@ class Managed(ctypes.Structure):
 
 
 class ForeignArray:
-    """Two float32 values on openreg, exported as by another library; counts deleter calls."""
+    """Two float32 values on openreg, exported as another library would. Counts deleter calls."""
 
     def __init__(self, memory: Tensor, device: int) -> None:
         self.deleted = 0
@@ -400,7 +400,7 @@ class ForeignArray:
         return int(EXT), self.device
 
     def __dlpack__(self, stream: int | None = None) -> Any:
-        """Exports as libraries before DLPack 1.0 do: with stream as the only argument."""
+        """Exports like libraries from before DLPack 1.0: `stream` is the only argument."""
         self.streams.append(stream)
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
@@ -453,7 +453,7 @@ def test_imported_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray
     assert foreign.deleted == 3
 
 
-# Behavior of torch's own methods, which those of torch_openreg wrap
+# Behavior of torch's own methods, which torch_openreg's methods wrap
 
 
 def test_modes_and_subclasses_see_torchs_functions() -> None:

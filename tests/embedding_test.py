@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Embeddings and selections: index_select, where, x[i], masks, and errors that depend on data."""
+"""Embeddings and selections: index_select, where, x[i], masks, and data-dependent errors."""
 
 import math
 from typing import Any
@@ -114,7 +114,7 @@ def test_embedding_bag(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_results_of_embedding_bag_are_those_of_an_accelerator(mode: str) -> None:
-    """Results have the sizes of fake tensors, which do not depend on the mode or CPU fast paths."""
+    """Results have the sizes of fake results, which do not depend on the mode or CPU fast paths."""
     weight = torch.randn(5, 3, device="openreg")
     index = torch.tensor([0, 1, 4, 2], device="openreg", dtype=torch.int32)
     offsets = torch.tensor([0, 0, 2, 4], device="openreg")

@@ -17,13 +17,13 @@ def runfile(*parts: str) -> Path:
 
 
 def wheel(folder: str) -> Path:
-    """Returns the only wheel in a folder of the build, whose tag depends on the machine."""
+    """Returns the only wheel in a build folder. Its tag depends on the machine."""
     (path,) = runfile(folder).glob("*.whl")
     return path
 
 
 class Environment:
-    """A virtual environment with the test's installed packages but nothing of this workspace."""
+    """A virtual environment with the test's installed packages but nothing from this workspace."""
 
     def __init__(self, root: Path) -> None:
         venv.create(root, with_pip=False, symlinks=True)
@@ -34,7 +34,7 @@ class Environment:
         (self.site / "outer.pth").write_text("".join(f"{path}\n" for path in outer))
 
     def pip(self, *arguments: str) -> None:
-        """Runs this test's pip on the environment."""
+        """Runs the test's own pip on the environment."""
         command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments, "--quiet"]
         subprocess.run(command, env=_clean(), check=True)
 
@@ -62,5 +62,5 @@ class Environment:
 
 
 def _clean() -> dict[str, str]:
-    """Returns the environment variables without those that lead to packages of the source tree."""
+    """Returns the environment variables without those that lead to packages in the source tree."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}

@@ -233,6 +233,7 @@ def test_elapsed_time_between_two_devices_is_an_error() -> None:
     for index in range(2):
         event = torch.openreg.Event(enable_timing=True, device=index)
         event.record(torch.openreg.current_stream(index))
+        event.synchronize()
         events.append(event)
     with pytest.raises(RuntimeError, match=r"the start event belongs to device 0 .* to device 1"):
         events[0].elapsed_time(events[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exit of a process with queued work: no hang, no crash, the right exit status."""
+"""A process with queued work exits with the right exit status, without a hang or a crash."""
 
 import time
 
@@ -136,7 +136,7 @@ def test_the_end_right_after_a_backward_pass() -> None:
 
 
 def test_functions_of_atexit_may_use_the_device() -> None:
-    # The function is registered before the import of torch, hence runs last.
+    # The function is registered before torch is imported, so it runs last.
     printed = child.output(
         """
         import atexit

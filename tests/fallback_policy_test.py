@@ -23,7 +23,7 @@ def _fresh() -> Iterator[None]:
 
 
 def unique() -> Tensor:
-    """Calls an operator without a kernel of the device."""
+    """Calls an operator without a device kernel."""
     result: Tensor = torch.unique(torch.tensor([3, 1, 3, 2], device=DEVICE))
     return result
 
@@ -54,7 +54,7 @@ def test_error_refuses_before_anything_is_done() -> None:
     with fallback.policy("error"):
         with pytest.raises(NotImplementedError, match=r"aten::_unique2 .*set_policy"):
             unique()
-        torch.ones(3, device=DEVICE).add(1)  # has a kernel of the device
+        torch.ones(3, device=DEVICE).add(1)  # has a device kernel
     assert fallback.stats() == {}
     assert unique().tolist() == [1, 2, 3]
 
@@ -151,7 +151,7 @@ def test_both_modes_compute_the_same(mode: str) -> None:
 
 
 def test_an_interrupt_in_a_meta_kernel_of_python_reaches_the_caller() -> None:
-    """After any other exception of the meta kernel, the CPU's kernel runs and decides."""
+    """After any other exception in the meta kernel, the CPU's kernel runs and decides."""
     printed = child.output(
         """
         import torch

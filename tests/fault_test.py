@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""If the host accesses device memory, the process dies with a report of the address."""
+"""If the host accesses device memory, the process dies and reports the address."""
 
 import re
 import signal

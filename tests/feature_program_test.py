@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random programs that mix the features of the device; tests/feature_program/ has the rules.
+"""Random programs that mix the device's features. Their rules are in tests/feature_program/.
 
-The programs run in a separate process. One that crashes or hangs is a failure like any other, which
+The programs run in a separate process. A crash or a hang is a failure like any other, which
 hypothesis shrinks. ``OPENREG_FEATURE_PROGRAMS`` sets the number of programs (default: 300).
 """
 

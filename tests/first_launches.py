@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A pytest plugin that makes the first launches of the process in a mode of torch.
+"""A pytest plugin that makes a process's first launches in one of torch's modes.
 
     pytest -p tests.first_launches --first-launches inference_mode FILE...
 
-Objects that a launch caches for later ones (aliases, launch records, output metadata, dtypes) are
-then created in that mode, and the tests run without the mode. The mode must not affect the tests.
+The objects that a launch caches for later ones (aliases, launch records, output metadata, dtypes)
+are then created in that mode, but the tests run without it. The mode must not affect the tests.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 DEVICE = torch.device("openreg")
 
-# Nanoseconds for which the stream is busy, so that launches cannot reuse objects of earlier ones.
+# The time for which the stream is busy, so that launches cannot reuse objects from earlier ones.
 BUSY = 20_000_000  # ns
 ROUNDS = 3
 
@@ -47,7 +47,7 @@ def optimizer_step(x: Tensor) -> None:
     )
 
 
-# Calls of a few operators for each path of a launch, on a 4 x 4 matrix.
+# Calls to a few operators for each path that a launch can take, on a 4 x 4 matrix.
 LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     # Generated kernels: pointwise, several dtypes, reductions, products.
     "add": lambda x: x + 1,
@@ -190,7 +190,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @contextmanager
 def seeds_kept() -> Iterator[None]:
-    """Restores the seeds after the body of the `with`, so that tests draw the same numbers."""
+    """Restores the seeds after the `with` block, so that tests draw the same numbers."""
     host = torch.get_rng_state()
     yield
     torch.set_rng_state(host)

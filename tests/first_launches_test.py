@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators work in any mode of torch after first launches in one; see first_launches.py.
+"""Operators work in every mode after the first launches in one mode; see first_launches.py.
 
-Each operator is called more often than there are cached objects from earlier launches: as part of
-an autograd graph, under forward AD and under vmap.
+Each operator is called more often than there are cached objects from earlier launches: in an
+autograd graph, under forward AD and under vmap.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A forked child can use the device only if its parent had not; otherwise it gets an error."""
+"""A forked child can use the device only if its parent has not; otherwise it gets an error."""
 
 from tests import child
 
@@ -62,7 +62,7 @@ assert not torch.openreg._is_in_bad_fork()
 
 def test_child_leaves_the_parent_s_memory_alone() -> None:
     # The child frees tensors, empties the cache, and exits the interpreter. This must not change
-    # the tensors of the parent.
+    # the parent's tensors.
     child.output(
         FORK
         + """
@@ -81,6 +81,20 @@ if pid == 0:
     sys.exit(0)  # runs the functions of atexit and the end of the device
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 assert [value.mean().item() for value in values] == [float(i) for i in range(8)]
+"""
+    )
+
+
+def test_child_that_frees_pinned_memory_which_a_stream_used() -> None:
+    child.output(
+        FORK
+        + """
+pinned = [torch.ones(1000, pin_memory=True)]
+there = pinned[0].to("openreg", non_blocking=True)
+assert in_child(pinned.clear) == 0
+pinned.clear()
+torch.openreg.synchronize()
+assert there.sum().item() == 1000
 """
     )
 

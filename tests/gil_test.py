@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No wait or destructor holds the GIL while it waits; no thread of the device takes the GIL.
+"""No wait or destructor holds the GIL while it waits, and no device thread takes the GIL.
 
 The proof does not depend on time: the awaited work needs the GIL. A call that holds the GIL while
 it waits never returns, and its process is then killed.

@@ -16,8 +16,8 @@ INF = float("inf")
 
 Optimizers = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-# An optimizer for each implementation of a step in torch. Fused ones pass the scale and the
-# infinity flag to the kernel, hence need not wait.
+# An optimizer for each implementation of a step in torch. Fused optimizers pass the scale and the
+# infinity flag to the kernel, so they need not wait.
 WAYS: dict[str, Optimizers] = {
     "sgd loop": lambda p: torch.optim.SGD(p, lr=0.5, foreach=False),
     "sgd foreach": lambda p: torch.optim.SGD(p, lr=0.5, foreach=True),
@@ -41,7 +41,7 @@ def new_scaler(**options: Any) -> torch.amp.GradScaler:
 
 
 def backward(scaler: torch.amp.GradScaler, weight: Tensor, factor: float = 1.0) -> None:
-    """Computes scaled gradients, which are `factor` for each element before scaling."""
+    """Computes scaled gradients. Before scaling, each element of the gradient is `factor`."""
     with torch.autocast(DEVICE):
         loss = (F.linear(ones(1, weight.shape[-1]), weight) * factor).sum()
     torch.autograd.backward(scaler.scale(loss))
@@ -61,7 +61,7 @@ def step(
 
 
 def waits(work: Callable[[], Any]) -> list[str]:
-    """Waits for earlier work, then returns the operators by which `work` made the host wait."""
+    """Waits for earlier work, then returns the operators in which `work` made the host wait."""
     torch.openreg.synchronize()
     torch.openreg.set_sync_debug_mode("warn")
     try:
@@ -103,7 +103,7 @@ def test_step_with_an_infinity_changes_nothing_but_the_scale(way: str, factor: f
 
 
 def tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Returns the tensors of an optimizer's state."""
+    """Returns the tensors in an optimizer's state."""
     states = optimizer.state.values()
     return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
@@ -172,7 +172,7 @@ def test_only_the_optimizer_with_an_infinity_skips(way: str) -> None:
     scaler.update()
     assert weights[0].tolist() != ones(2, 2).tolist()
     assert weights[1].tolist() == ones(2, 2).tolist()
-    # Both optimizers share one scale, hence one infinity reduces it.
+    # Both optimizers share one scale, so one infinity reduces it.
     assert scaler.get_scale() == 128.0
 
 
@@ -225,7 +225,7 @@ def test_disabled_scaler_only_steps() -> None:
 
 
 def counted(way: str, unscale: bool = False) -> list[str]:
-    """Returns the waits of a step that follows another, which created the optimizer's state."""
+    """Returns the waits in an optimizer's second step. The first step created its state."""
     weights = [ones(2, 2, grad=True) for _ in range(3)]
     optimizer, scaler = WAYS[way](weights), new_scaler()
 

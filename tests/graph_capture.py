@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A function that captures another, and a fixture that waits for the devices after each test."""
+"""A function that captures work, and a fixture that waits for the devices after each test."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors of graphs: a capture rejects some calls; stream, memory and graph remain usable."""
+"""Graph errors: a capture rejects some calls, and stream, memory and graph remain usable."""
 
 from collections.abc import Callable
 
@@ -55,9 +55,9 @@ def wait_by_event(x: torch.Tensor) -> None:
         (wait_by_nonzero, "aten::nonzero makes the host wait.*capture"),
         (wait_by_pageable, "makes the host wait.*copies from host memory.*capture"),
         (wait_by_new_tensor, "makes the host wait.*copies from host memory.*capture"),
-        (wait_by_stream, "orStreamSynchronize.*is captured"),
-        (wait_by_query, "orStreamQuery.*is captured"),
-        (wait_by_device, "orDeviceSynchronize.*is captured"),
+        (wait_by_stream, "orStreamSynchronize.*is being captured"),
+        (wait_by_query, "orStreamQuery.*is being captured"),
+        (wait_by_device, "orDeviceSynchronize.*is being captured"),
         (wait_by_event, "orEventSynchronize.*recorded in a capture"),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of graphs: pools, pinned memory, and memory that is released with a graph."""
+"""Graph memory: pools, pinned memory, and memory that is released with a graph."""
 
 import ctypes
 import gc
@@ -102,7 +102,7 @@ def test_a_replay_without_its_input_is_optionally_an_error() -> None:
         RuntimeError, match=r"1 of the external tensors .*\n.*\(1000,\).*used by aten.add.Tensor"
     ):
         graph.replay()
-    other.data = torch.ones(1000, device="openreg")  # the tensor is alive but has other memory
+    other.data = torch.ones(1000, device="openreg")  # the tensor lives on but has new memory
     with pytest.raises(RuntimeError, match="2 of the external tensors"):
         graph.replay()
     graph.reset()

@@ -22,9 +22,9 @@ def _to(value: Any, device: str) -> Any:
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device), value)
 
 
-# Texts of the errors of a capture, and the operators that may raise them. An operator cannot be
-# captured if its results, their sizes, or an error depend on data; if it creates a tensor from host
-# values; or if the sample itself sets the seed.
+# The texts of errors that a capture may raise. An operator cannot be captured if its results, their
+# sizes or an error depend on data, if it creates a tensor from host values, or if the sample itself
+# sets the seed.
 REFUSALS = ("makes the host wait", "cannot read or change the seed")
 REFUSED = {
     "__getitem__",
@@ -166,7 +166,7 @@ WITHOUT_DEFINED_RESULT |= {"new_empty_strided"}
 # The samples of as_strided read storage outside their tensors, which a copy to the device lacks.
 WITHOUT_DEFINED_RESULT |= {"as_strided"}
 
-# The CPU kernels of tril and triu write out of bounds if out= has another dtype.
+# The CPU kernels for tril and triu write out of bounds if out= has a different dtype.
 WITHOUT_OUT = {(WIDER, "tril"), (WIDER, "triu")}
 
 
@@ -221,7 +221,7 @@ def test_operators_replay_as_the_cpu_runs_them(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
-    """Replays draw the same numbers as eager mode after the same seed: new ones in each replay."""
+    """With the same seed, replays draw the same numbers as eager mode, and each draws new ones."""
     wrong, same = [], 0
     for op in filter(_is_random, op_db):
         if dtype not in op.dtypes:
@@ -281,7 +281,7 @@ def unseeded() -> Iterator[None]:
 
 
 def test_errors_during_a_capture_leave_the_stream_usable() -> None:
-    """torch's error inputs raise at the call or at the replay; a later capture must work."""
+    """torch's error inputs raise an error at the call or the replay. A later capture must work."""
     seen, wrong = 0, []
     x = torch.zeros(3, device="openreg")
     for op in op_db:
@@ -333,7 +333,7 @@ def test_errors_during_a_capture_leave_the_stream_usable() -> None:
     ],
 )
 def test_copies_of_pinned_memory_are_replayed(way: str, host: torch.dtype, layout: str) -> None:
-    """A capture contains direct copies of pinned memory, and rejects copies that would wait."""
+    """A capture records direct copies of pinned memory, and rejects copies that would wait."""
     pinned = {
         "contiguous": lambda: torch.zeros(6, 8, dtype=host).pin_memory(),
         "transposed": lambda: torch.zeros(8, 6, dtype=host).pin_memory().t(),

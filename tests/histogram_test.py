@@ -12,7 +12,7 @@ INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 
 
 def _expected(values: list[int], bins: int, low: int, high: int) -> list[int]:
-    """Returns the counts of a histogram, computed with Python integers, which are exact."""
+    """Returns a histogram's counts, computed exactly with Python integers."""
     if low == high and values:
         low, high = min(values), max(values)
     if low == high:
@@ -49,7 +49,7 @@ def test_the_largest_integers() -> None:
 
 
 def test_how_often_experts_are_chosen() -> None:
-    """Counts chosen experts with histc of integers, as transformers does except on the CPU."""
+    """Counts the chosen experts with an integer histc, as transformers does except on the CPU."""
     experts = torch.tensor([[0, 3], [3, 1], [3, 7]], device="openreg")
     counts = torch.histc(experts.int().flatten(), bins=8, min=0, max=7)
     assert counts.tolist() == [1, 1, 0, 3, 0, 0, 0, 1]

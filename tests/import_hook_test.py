@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Actions that wait for an import: attention of the device in torch.distributed.tensor."""
+"""Actions that wait for an import: device attention in torch.distributed.tensor."""
 
 import importlib
 import importlib.util
@@ -107,7 +107,7 @@ def test_another_torch_than_expected(change: str, reason: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields a folder on sys.path; removes its modules and all hooks after the test."""
+    """Yields a folder on sys.path. After the test, removes imported modules and all hooks."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
@@ -130,7 +130,7 @@ def test_the_call_follows_the_import(folder: Path) -> None:
     module = importlib.import_module("hooked")
     importlib.import_module("hooked")
     assert seen == [1]
-    # The module has the same loader and source as without the hook.
+    # The module must have the same loader and source as without the hook.
     assert type(module.__loader__) is SourceFileLoader
     assert module.__spec__ is not None
     assert module.__spec__.loader is module.__loader__

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch.compile(model) on the device: generated kernels, compared with eager mode on the CPU.
 
-Each compilation of C++ takes seconds, hence a test compiles as few kernels as possible.
+Each C++ compilation takes seconds, so a test compiles as few kernels as possible.
 """
 
 import copy
@@ -301,7 +301,7 @@ def test_two_devices_and_the_host_in_one_graph() -> None:
 
 
 def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
-    """Documents a defect of torch on every kind of device; docs/compile.md has the workaround."""
+    """Documents a torch defect that affects every device. docs/compile.md has the workaround."""
 
     def without_index(scale: float) -> Tensor:
         return torch.full((3,), scale, device=DEVICE) * 2
@@ -315,7 +315,7 @@ def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
         torch.openreg.set_device(index)
         device = torch.device(DEVICE, torch.openreg.current_device())
         assert second(1.5, device).device == without_index(1.5).device == device
-        # If torch fixes the defect, the index is 1; then delete the section in docs/compile.md.
+        # If torch fixes the defect, the index is 1. Then delete the section in docs/compile.md.
         assert first(1.5).device.index == 0
 
 
@@ -384,7 +384,7 @@ def test_wrong_operands_are_refused() -> None:
     module = torch._inductor.codecache.PyCodeCache.load(code)
     (kernel,) = (value for name, value in vars(module).items() if name.startswith("openreg_fused"))
     good = torch.ones(4, device=DEVICE)
-    with pytest.raises(TypeError, match="takes its cost and 2 arguments, not 0"):
+    with pytest.raises(TypeError, match="takes its cost and 2 arguments, but got 0"):
         kernel(4)
     with pytest.raises(TypeError, match="takes tensors, but got int"):
         kernel(4, 7, good)
@@ -433,7 +433,7 @@ def test_compiled_by_worker_processes() -> None:
 
 
 def test_second_process_uses_the_caches() -> None:
-    # No other test compiles this function, hence the first process does not find it in the caches.
+    # No other test compiles this function, so the first process does not find it in the caches.
     program = """
         import torch
         from torch._dynamo.utils import counters
@@ -490,7 +490,7 @@ def _is_ours(value: object) -> bool:
 
 
 def _replaced() -> set[str]:
-    """Returns the names in modules and classes of torch that refer to code of compile/."""
+    """Returns the names in torch's modules and classes that refer to code in compile/."""
     generated = "torch._inductor.runtime.compile_tasks."
     of_torch = [
         module

@@ -220,7 +220,7 @@ sys.modules["kept"] = model.weight
     )
 
 
-# ---------------------------------------------------------------------------- right programs
+# -------------------------------------------------------------------------- correct programs
 
 
 def test_training_is_the_same() -> None:
@@ -349,8 +349,8 @@ def test_wrong_values_are_refused() -> None:
 
 
 def test_threads_free_memory_while_a_queue_is_full() -> None:
-    # One thread waits for room in the queue, without the GIL. The other one then waits for the
-    # first, and must release the GIL meanwhile, which the first needs to continue.
+    # One thread waits for room in the queue, without the GIL. The other thread then waits for the
+    # first one. It must release the GIL meanwhile, because the first one needs it to continue.
     text = output(
         """
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory history and snapshots match the program and statistics, and work with torch's tools."""
+"""Memory history and snapshots match the program and statistics, and torch's tools read them."""
 
 import gc
 import pickle
@@ -326,7 +326,7 @@ def test_the_end_of_a_process_that_records() -> None:
 
 
 def train() -> torch.nn.Module:
-    """Trains a model, which allocates blocks of all kinds and frees some; returns the model."""
+    """Trains a model and returns it. This allocates blocks of all kinds and frees some of them."""
     model = torch.nn.Sequential(
         torch.nn.Linear(300, 2000), torch.nn.ReLU(), torch.nn.Linear(2000, 10)
     ).to("openreg")
@@ -471,7 +471,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
 
 
 def test_memory_freed_with_a_code_object() -> None:
-    """torch frees code objects, with all that they own, under a lock that each event acquires."""
+    """torch frees code objects, and all that they own, under a lock that every event acquires."""
     printed = child.output(
         """
         import weakref

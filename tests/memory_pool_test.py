@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Private memory pools: the allocations that use them, nesting, threads, and release."""
+"""Private memory pools: which allocations use them, nesting, threads, and release."""
 
 import gc
 import threading

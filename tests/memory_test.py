@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory statistics: allocated and reserved bytes, peaks, limits, per device."""
+"""Memory statistics of each device: allocated and reserved bytes, peaks and limits."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ def _fresh_figures() -> None:
     gc.collect()
     for index in range(torch.openreg.device_count()):
         torch.openreg.synchronize(index)
-        torch.empty(1, device=f"openreg:{index}")  # the allocator counts from its first use
+        torch.empty(1, device=f"openreg:{index}")  # the allocator starts to count on first use
     torch.openreg.empty_cache()
     for index in range(torch.openreg.device_count()):
         torch.openreg.reset_peak_memory_stats(index)
@@ -179,7 +179,7 @@ def test_before_the_first_use_there_is_nothing() -> None:
 
 
 def memory_files() -> int:
-    """Returns the bytes of memory that the devices use: the pages of their files."""
+    """Returns the number of bytes that the devices use, which are the pages of their files."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{name}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors shared by several processes: without copies, and with memory that any process keeps."""
+"""Tensors shared by several processes: no copies are made, and any process can keep the memory."""
 
 import ctypes
 import gc

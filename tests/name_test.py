@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device's name is defined in one place of each Python package, so that it can be renamed."""
+"""Each Python package defines the device's name in one place, so that it can be renamed."""
 
 import ast
 import importlib.util
@@ -11,7 +11,7 @@ import pytest
 
 PACKAGES = ["torch_openreg", "torch_openreg_autoload", "torch_openreg_compile", "openreg_graph"]
 
-# Matches the name alone, as that of the module, or with an index; but not the prefix "openreg: " of
+# Matches the name alone, as the module's name, or with an index, but not the prefix "openreg: " in
 # error messages.
 NAME = re.compile(r"^openreg$|\btorch\.openreg\b|\bopenreg:(\d|$)")
 
@@ -25,14 +25,14 @@ def sources(package: str) -> list[Path]:
 
 
 def documentation(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yields docstrings, and string expressions used as statements."""
+    """Yields the docstrings and other strings that are statements."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr):
             yield node.value
 
 
 def strays(text: str) -> list[str]:
-    """Returns the strings that contain the device's name, with the numbers of their lines."""
+    """Returns the strings that contain the device's name, with their line numbers."""
     tree = ast.parse(text)
     prose = set(documentation(tree))
     return [

@@ -146,8 +146,8 @@ def test_trains_like_the_cpu_and_does_not_wait(name: str, optimizer: str) -> Non
     for (key, mine), other in zip(
         ours.state_dict().items(), theirs.state_dict().values(), strict=True
     ):
-        # Adam divides by the magnitude of a gradient, hence rounding errors of a small gradient
-        # change a whole step.
+        # Adam divides by a gradient's magnitude, so rounding errors in a small gradient change a
+        # whole step.
         torch.testing.assert_close(mine.cpu(), other, rtol=2e-2, atol=2e-2, msg=key)
 
 

@@ -21,8 +21,8 @@ aten = torch.ops.aten
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    # The device runs small kernels with one thread. The CPU would distribute even a few rows, with
-    # a 16-bit sum per thread, and thus round differently.
+    # The device runs small kernels with one thread. The CPU would distribute even a few rows over
+    # threads, each with a 16-bit sum, and would round differently.
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -188,8 +188,7 @@ def test_group_norm(
     if affine:
         tensors[1] = torch.rand(channels).to(parameter).requires_grad_()
         tensors[2] = torch.randn(channels).to(parameter).requires_grad_()
-    # Strides are not compared, because torch's formula makes the gradient contiguous on out-of-tree
-    # devices.
+    # Do not compare strides: on out-of-tree devices, torch's formula makes the gradient contiguous.
     check(lambda x, w, b: functional.group_norm(x, groups, w, b), *tensors, strides=False)
     check(lambda x, w, b: functional.group_norm(x, groups, w, b), *tensors, backward=False)
 
@@ -248,7 +247,7 @@ def test_does_not_wait() -> None:
 
 
 def _merge(parts: list[Tensor], eps: float, **running: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the statistics of a batch, gathered from its parts as in SyncBatchNorm."""
+    """Returns a batch's statistics, gathered from its parts as SyncBatchNorm does."""
     each = [torch.batch_norm_stats(part, eps) for part in parts]
     counts = torch.tensor([part.numel() // part.size(1) for part in parts], device=DEVICE)
     return torch.batch_norm_gather_stats_with_counts(

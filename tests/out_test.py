@@ -73,7 +73,7 @@ def test_a_result_that_overlaps_is_refused() -> None:
 
 
 def test_narrow_copy_respects_the_layout_of_its_result() -> None:
-    # Not compared with the CPU, whose kernel treats every result as contiguous.
+    # Do not compare with the CPU, whose kernel treats every result as contiguous.
     x = torch.arange(12.0).view(4, 3)
     out = torch.zeros(3, 2, device=DEVICE).t()
     assert torch.narrow_copy(to_device(x), 0, 1, 2, out=out) is out

@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         lambda x, t: torch.ctc_loss(x, t, (9, 8), (3, 2)),
         _ctc,
     ),
-    # Without gradients: torch's gradient formulas of the next three read data on the host.
+    # No gradients: torch's gradient formulas for the next three operators read data on the host.
     "prod": (lambda x: x.prod(), plain((3, 4))),
     "median": (lambda x: x.median(), plain((3, 5))),
     "masked_scatter": (
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
 
 
 def synchronous() -> dict[str, int]:
-    """Returns the number of waits of each operator that has waited since the last reset."""
+    """Returns how often each operator has waited since the last reset."""
     return {name: r.synchronous for name, r in fallback.stats().items() if r.synchronous > 0}
 
 
@@ -343,7 +343,7 @@ def test_lengths_on_the_cpu_are_checked() -> None:
 
 
 def test_a_broken_promise_is_an_error_and_then_waits() -> None:
-    """An untagged kernel whose output size depends on data raises an error once, then waits."""
+    """An untagged operator whose output size depends on data raises an error once, then waits."""
     done = child.run(
         """
         import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs functions of this module in another process, for tests of sharing between processes."""
+"""Runs this module's functions in another process, for tests of sharing between processes."""
 
 import gc
 import multiprocessing
@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 import torch.multiprocessing
 
-#: Seconds after which a process counts as hung, including the import of torch.
+#: The time in seconds after which a process counts as hung, including the import of torch.
 PATIENCE = 100.0
 
 
@@ -103,7 +103,7 @@ def resize(name: str, size: int) -> None:
 
 
 def pass_on(name: str, connection: Connection, other: str) -> None:
-    """Sends a kept object to the process at the other end of ``connection``; it keeps ``other``."""
+    """Sends a kept object through ``connection``; the process at its end keeps it as ``other``."""
     connection.send((keep, (other, kept[name])))
     good, value = connection.recv()
     if not good:
@@ -111,7 +111,7 @@ def pass_on(name: str, connection: Connection, other: str) -> None:
 
 
 def on_side_stream(name: str, seconds: float, device: str) -> None:
-    """Uses a tensor on another stream of ``device`` after a delay, and drops it."""
+    """Uses a tensor on a new stream of ``device`` after a delay, and drops the tensor."""
     stream = torch.openreg.Stream(device)
     stream.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(stream):
@@ -165,7 +165,7 @@ def serve(connection: Connection) -> None:
 
 
 class Peer:
-    """A test's handle of the process. As a context manager, it ends the process at its end."""
+    """A test's handle to the process. As a context manager, it ends the process on exit."""
 
     def __init__(self, method: str = "spawn") -> None:
         context = torch.multiprocessing.get_context(method)
@@ -177,12 +177,12 @@ class Peer:
         theirs.close()
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Requests a call of ``function``, without waiting for its result."""
+        """Requests a call to ``function``, without waiting for its result."""
         self.connection.send((function, arguments))
 
     def receive(self) -> Any:
-        """Waits for the requested call and returns its result; raises its error."""
-        assert self.connection.poll(PATIENCE), f"no answer of the process within {PATIENCE:g} s"
+        """Waits for the requested call. Returns its result or raises its error."""
+        assert self.connection.poll(PATIENCE), f"the process did not answer within {PATIENCE:g} s"
         good, value = self.connection.recv()
         if not good:
             raise RuntimeError(value)
@@ -210,4 +210,4 @@ class Peer:
     ) -> None:
         self.connection.close()
         self.process.join(PATIENCE)
-        assert self.process.exitcode is not None, f"no exit of the process within {PATIENCE:g} s"
+        assert self.process.exitcode is not None, f"the process did not exit within {PATIENCE:g} s"

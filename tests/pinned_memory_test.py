@@ -119,7 +119,7 @@ def test_copies_overlap_with_computation(direction: str) -> None:
     torch.openreg.synchronize()
     times = {mark: origin.elapsed_time(mark) for mark in marks}
     assert times[copy_start] < times[copy_end]
-    # The two intervals must overlap, which shows that the copies did not wait for the computation.
+    # The two intervals must overlap: the copies did not wait for the computation.
     assert max(times[compute_start], times[copy_start]) < min(times[compute_end], times[copy_end])
     assert device.sum().item() == (5 * N if direction == "to the device" else 0)
     assert host.sum().item() == (5 * N if direction == "to the device" else 0)
@@ -283,7 +283,7 @@ def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
             x.copy_(host, non_blocking=True)
             host.copy_(x, non_blocking=True)
         graph.replay()
-        x.copy_(host, non_blocking=True)  # the host memory is used outside the graph too
+        x.copy_(host, non_blocking=True)  # the host memory is also used outside the graph
         torch.openreg.synchronize()
         del graph, host
     torch.openreg.empty_host_cache()
@@ -291,8 +291,8 @@ def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
 
 
 def test_captures_leave_no_pinned_memory_pending() -> None:
-    # Each allocation and free checks the pending memory, hence memory that stays pending would slow
-    # them down.
+    # Each allocation and free checks the pending memory. Memory that stays pending would slow them
+    # down.
     x = torch.zeros(1000, device="openreg")
 
     def capture() -> None:

@@ -99,7 +99,7 @@ def test_arrows_go_from_calls_to_their_work(model: nn.Module, x: Tensor, tmp_pat
 
 
 def test_work_is_linked_to_its_operator(model: nn.Module, x: Tensor, tmp_path: Path) -> None:
-    """Each kernel is linked to the operator that launched it, in the backward pass, too."""
+    """Each kernel is linked to the operator that launched it, even in the backward pass."""
     _, trace = run(lambda: step(model, x), tmp_path)
     operators = {e["args"]["External id"]: e["name"] for e in trace.of("cpu_op")}
     linked = [(e["name"], operators.get(e["args"].get("External id"))) for e in trace.work()]
@@ -116,7 +116,7 @@ def test_device_times_are_the_sum_of_the_rows(model: nn.Module, x: Tensor, tmp_p
 
     profiler, trace = run(train, tmp_path)
     rows = sum(e["dur"] for e in trace.work())
-    # torch lists both the operators, on the CPU with the time of their kernels, and the kernels.
+    # torch lists the operators as CPU rows with the time of their kernels, and also the kernels.
     by_operator = [e for e in profiler.key_averages() if e.device_type.name == "CPU"]
     by_kernel = [e for e in profiler.key_averages() if e.device_type.name != "CPU"]
     for told in (by_operator, by_kernel):
@@ -335,7 +335,7 @@ def test_a_kernel_that_fails_is_recorded_and_its_error_stays(tmp_path: Path) -> 
 
 
 def test_threads(tmp_path: Path) -> None:
-    """Records device work of all threads, and operators of the profiling thread, as torch does."""
+    """As in torch, a profile has all threads' device work and the profiling thread's operators."""
 
     def work(device: int) -> None:
         x = torch.ones(8, device=f"openreg:{device}")
@@ -384,7 +384,7 @@ def test_the_legacy_profiler(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
-    """A region includes the device time of its work, but the driver calls in it have none."""
+    """A region includes the device time of its work, but its driver calls have no device time."""
 
     def compute() -> None:
         with record_function("region"):

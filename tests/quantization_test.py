@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of quantized matrices: int8, int4, float8; and tests of grouped products with them."""
+"""Products of quantized matrices (int8, int4, float8), and tests shared with grouped products."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ def test_int_mm(m: int, k: int, n: int, unsigned: bool, transposed: tuple[bool, 
     right = int8(n, k).t() if transposed[1] else int8(k, n)
     if unsigned:
         left = left.view(torch.uint8)
-    # Not compared with the CPU, which returns uninitialized memory for one row with strides (1, 1).
+    # Do not compare with the CPU: for one row with strides (1, 1), it returns uninitialized memory.
     result = torch._int_mm(to_device(left), to_device(right))
     assert result.dtype == torch.int32
     assert result.is_contiguous()
@@ -135,12 +135,12 @@ def test_wrong_arguments_of_weight_int8pack_mm(
 
 
 def two_a_byte(numbers: Tensor) -> Tensor:
-    """Packs pairs of columns into bytes for the operator, the first column in the upper bits."""
+    """Packs pairs of columns into bytes, with the first column in the upper bits."""
     return (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
 
 
 def int4(n: int, k: int, group: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns values from 0 to 15, their scales and zero points, and the weight they represent."""
+    """Returns values from 0 to 15, scales and zero points, and the weight that they represent."""
     numbers = torch.randint(0, 16, (n, k), dtype=torch.int32)
     scales_and_zeros = torch.rand(k // group, n, 2).to(dtype)
     scales, zeros = scales_and_zeros.double().repeat_interleave(group, 0).unbind(2)
@@ -209,7 +209,7 @@ def test_tiles_of_a_packed_weight_are_a_packed_weight() -> None:
     ("weight", "tiles", "words"),
     [
         (torch.ones(8, dtype=torch.uint8), 2, "expected a matrix, but got 1 dimensions"),
-        (torch.ones(8, 16, dtype=torch.int32), 2, "expected a weight of uint8"),
+        (torch.ones(8, 16, dtype=torch.int32), 2, "expected a uint8 weight"),
         (torch.ones(8, 16, dtype=torch.uint8), 3, "innerKTiles must be 2, 4 or 8, but is 3"),
         (torch.ones(9, 16, dtype=torch.uint8), 2, "rows must be a multiple of 8, but is 9"),
         (torch.ones(8, 16, dtype=torch.uint8), 4, "columns must be a multiple of 64"),
@@ -226,19 +226,19 @@ def test_wrong_arguments_of_weight_int4pack_mm() -> None:
     scales = scales.to(DEVICE)
     for words, arguments in {
         "expected the input to be a matrix": (x[0], weight, 64, scales),
-        "expected an input of float32, float16 or bfloat16, but got Double": (
+        "expected a float32, float16 or bfloat16 input, but got Double": (
             x.double(),
             weight,
             64,
             scales,
         ),
         "the input has 64 columns, but the weight has 128": (x[:, :64], weight, 64, scales),
-        "expected a contiguous weight of _convert_weight_to_int4pack": (x, x, 64, scales),
+        "expected a contiguous weight from _convert_weight_to_int4pack": (x, x, 64, scales),
         "but got Int of sizes": (x, weight.transpose(0, 1), 64, scales),
         "qGroupSize must be 32, 64, 128 or 256, but is 16": (x, weight, 16, scales),
         "128 columns are not a multiple of qGroupSize 256": (x, weight, 256, scales),
         r"scales and zeros of sizes \[4, 16, 2\]": (x, weight, 32, scales),
-        "scales and zeros of the input's dtype BFloat16": (x.bfloat16(), weight, 64, scales),
+        "scales and zeros with the input's dtype BFloat16": (x.bfloat16(), weight, 64, scales),
     }.items():
         with pytest.raises(RuntimeError, match=words):
             torch._weight_int4pack_mm(*arguments)

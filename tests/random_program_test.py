@@ -4,12 +4,12 @@
 A program creates tensors, views, in-place changes, gradients and random numbers. It copies between
 devices and pinned memory, switches streams, and keeps streams busy, so that tensors are freed,
 resized and overwritten while kernels that use them are still queued. After each read and at the
-end, all values must be bitwise equal to the CPU's: the values are small integers, so that sums do
-not depend on their order. A call that fails must fail on both sides.
+end, all values must be bitwise equal to the CPU's. The values are small integers, so sums do not
+depend on their order. A call that fails must fail on both sides.
 
 A step is a method of ``Program``. A program can be written as text, one step per line. The driver
-aten/random_program/ runs the same programs without Python, for the sanitizers; the tests at the end
-exchange programs in both directions. Steps and their arguments must therefore be changed in both.
+aten/random_program/ runs the same programs without Python, for the sanitizers. The tests at the end
+exchange programs in both directions, so a change to a step or its arguments must be made in both.
 
 ``OPENREG_PROGRAMS`` sets the number of programs (default: 40).
 """
@@ -46,7 +46,7 @@ Operator = Callable[..., Tensor]
 
 
 def wrap(tensor: Tensor) -> Tensor:
-    """Keeps the values small, so that floating point arithmetic stays exact."""
+    """Keeps the values small, so that floating-point arithmetic stays exact."""
     return tensor.remainder(97)
 
 
@@ -158,7 +158,7 @@ def shape_text(sizes: list[int] | torch.Size) -> str:
 
 
 def strides(tensor: Tensor) -> list[int]:
-    """The strides of dimensions of size 2 or more. Other strides are not used for addressing."""
+    """Returns the strides of dimensions of size 2 or more. Others do not affect addresses."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return [stride for size, stride in steps if size > 1 and tensor.numel()]
 
@@ -239,9 +239,9 @@ class Program(RuleBasedStateMachine):
     def call(self, theirs: Any, function: Operator, where: Tensor, *others: Tensor) -> Any:
         """Calls a function on the device, which must fail if it failed on the CPU (`theirs`).
 
-        Some errors are raised only by a synchronization after the call. It may be the second
-        synchronization: the first one raises the error of queued work, the second one raises the
-        error of the next call of the same step.
+        Some errors are raised only by a synchronization after the call. It may be the second one:
+        the first synchronization raises the error of queued work, and the second raises the error
+        of the next call in the same step.
         """
         ours = attempt(function, where, *others)
         if isinstance(theirs, Failed):
@@ -323,7 +323,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, operator=st.sampled_from(sorted(DRAWS)), seed=st.integers(0, 9))
     @step
     def draw(self, a: int, operator: str, seed: int) -> None:
-        """Draws twice from the same seed, which must give equal numbers whatever work is queued."""
+        """Draws twice with the same seed. The numbers must be equal whatever work is queued."""
         like = self.pick(a)[1]
         generator = torch.Generator(like.device)
         first, second = (DRAWS[operator](like, generator.manual_seed(seed)) for _ in range(2))
@@ -333,7 +333,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, number=st.integers(0, 2))
     @step
     def backward(self, a: int, b: int, number: int) -> None:
-        """Computes gradients of the sum of x * x * y, with the second product on another stream."""
+        """Computes gradients of the sum of x * x * y, with the second product on a given stream."""
 
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().to(torch.float64, copy=True).requires_grad_()
@@ -525,7 +525,7 @@ TestProgram = quiet(Program.TestCase)
 
 
 def driver(*flags: str) -> list[list[str]]:
-    """Runs the driver and returns its output: the lines with steps and results of each program."""
+    """Runs the driver and returns the lines with the steps and results of each program."""
     done = subprocess.run([DRIVER, "--show", *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [program.splitlines() for program in done.stdout.split("\n\n") if program]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generators: seeds are reproducible, states can be restored, generators are independent."""
+"""Generators: seeds are reproducible, states can be restored, and generators are independent."""
 
 import copy
 import pickle
@@ -62,8 +62,8 @@ def layers(kind: Callable[..., torch.nn.Module]) -> Any:
 
 aten = torch.ops.aten
 
-# A call of every random operator that has a kernel for the device. Their overloads are not listed,
-# because they use the same code.
+# A call to every random operator that has a device kernel. Overloads are not listed, because they
+# use the same code.
 DRAWS: dict[str, Callable[[], Any]] = {
     "_fused_dropout": lambda: torch._fused_dropout(tensor(), 0.5),
     "_sample_dirichlet": lambda: torch._sample_dirichlet(tensor(2)),
@@ -124,8 +124,8 @@ DRAWS: dict[str, Callable[[], Any]] = {
     "uniform_": lambda: tensor().uniform_(),
 }
 
-# Operators that torch tags as random but that draw nothing on this device: the first one selects an
-# implementation, the others do not support dropout.
+# Operators that torch tags as random but that draw nothing on this device. The first one selects an
+# implementation; the others do not support dropout.
 NOT_RANDOM = {
     "_fused_sdp_choice",
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -180,7 +180,7 @@ def test_every_random_operator_repeats(name: str) -> None:
     assert torch.equal(drawn(draw), third)
     assert not torch.equal(first, following)
     assert not torch.equal(following, third)
-    # The call must not use the generators of the CPU and of the other device.
+    # The call must not use the generators of the CPU and the other device.
     assert torch.equal(torch.get_rng_state(), states[0])
     assert torch.equal(torch.openreg.get_rng_state(1), states[1])
 
@@ -455,7 +455,7 @@ def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
 
 
 def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]:
-    """Draws one of four ranks' part of a distributed tensor; returns numbers and final state."""
+    """Draws one rank's part, of four, of a distributed tensor. Returns numbers and final state."""
     distributed.init_process_group("openreg:fake", rank=rank, world_size=4, store=FakeStore())
     try:
         mesh = init_device_mesh("openreg", (4,))
@@ -474,8 +474,8 @@ def test_the_tracker_of_distributed_tensors() -> None:
     """Runs torch's tracker, which reads and writes the 16-byte state, for each rank in turn."""
     sharded = [shard_numbers(rank, Shard(0)) for rank in range(4)]
     replicated = [shard_numbers(rank, Replicate()) for rank in range(4)]
-    # Shards must have different numbers and replicas equal ones; the state must be equal on all
-    # ranks.
+    # Shards must have different numbers, and replicas must have equal numbers. The state must be
+    # equal on all ranks.
     assert len({number for numbers, _ in sharded for number in numbers}) == 8 * 4
     assert all(numbers == replicated[0][0] for numbers, _ in replicated)
     for ranks in (sharded, replicated):

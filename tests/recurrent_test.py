@@ -127,7 +127,7 @@ def test_autocast_computes_in_half_precision() -> None:
 
 
 def wrong_arguments(name: str) -> list[list[Tensor]]:
-    """Returns lists of arguments of torch.lstm or torch.gru whose sizes or dtypes do not match."""
+    """Returns argument lists for torch.lstm or torch.gru with sizes or dtypes that do not match."""
     network = Network(name)
     x, weights = torch.randn(2, 3, FEATURES), network.parameters
     return [
@@ -163,7 +163,7 @@ def test_the_operator_of_a_layer_reports_what_it_supports() -> None:
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_gradients_of_some_results(name: str) -> None:
-    """Runs backward of a layer without gradients for some of its results, or for all of them."""
+    """Runs a layer's backward without gradients for some of its results or for any of them."""
     network = Network(name)
     x = torch.randn(3, 3, FEATURES, requires_grad=True)  # valid for both values of batch_first
     states = network.states(3)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fixtures that compile functions to replay captured graphs (``mode="reduce-overhead"``).
 
-A test runs its functions in two ways: with generated kernels, and with operators.
+A test runs its functions in two ways: with generated kernels and with operators.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def random(*shape: int) -> Tensor:
 
 @pytest.fixture
 def calls() -> Iterator[list[int]]:
-    """Yields a list with an element for each time that the host ran replay_test::count."""
+    """Yields a list that gets an element whenever the host runs replay_test::count."""
     seen: list[int] = []
     library = torch.library.Library("replay_test", "DEF")
     library.define("count(Tensor x) -> Tensor")

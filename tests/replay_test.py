@@ -325,7 +325,7 @@ def test_memory_is_released_with_the_function(replaying: Callable[[Any], Any]) -
 
 
 def test_with_cpp_wrapper() -> None:
-    """Graphs work with cpp_wrapper if torch may not partition them; otherwise it disables them."""
+    """With cpp_wrapper, graphs work unless torch may partition them; then torch disables them."""
     with torch._inductor.config.patch(cpp_wrapper=True, graph_partition=False):
         compiled = torch.compile(lambda x: (x * 2).softmax(0) @ x, mode="reduce-overhead")
         for _ in range(4):
@@ -348,7 +348,7 @@ def test_after_passes() -> None:
 
 
 def test_cached_code_is_replayed_too() -> None:
-    """Code from torch's caches is replayed, too: replays are set up when the code is loaded."""
+    """Code from torch's caches is also replayed: replays are set up when the code is loaded."""
 
     def function(x: Tensor) -> Tensor:
         return (x * 11).tanh()

@@ -101,7 +101,7 @@ def gives(value: object) -> Fault:
 
 
 def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces a function with one that changes the results of calls with a device tensor."""
+    """Replaces a function with one that changes its results for device tensors."""
 
     def function(first: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         result = original(first, *arguments, **named)
@@ -126,8 +126,8 @@ def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-# Each fault: the check that must report it, an object, its attribute, the replacement, and the text
-# of the report.
+# For each fault: the check that must report it, an object, the attribute to replace, the
+# replacement, and the text of the report.
 FAULTS: list[tuple[str, Any, str, Fault, str]] = [
     ("memory", openreg, "memory_allocated", gives(0), "counts as 0"),
     ("memory", openreg, "mem_get_info", gives((2, 1)), "2 bytes are free, of 1"),
@@ -175,6 +175,23 @@ def test_failure_is_reported_with_advice(
     assert printed.endswith(", 1 failed\n")
     assert program.main(["--json"]) == 1
     assert json.loads(capsys.readouterr().out)["passed"] is False
+
+
+def test_a_feature_that_the_driver_lacks_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("no graphs")
+
+    monkeypatch.setattr(openreg.OpenRegGraph, "capture_begin", refuse)
+    assert program.main([]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^graphs +n/a .* not supported by this driver \(no graphs\)$", printed, re.M)
+    assert printed.endswith(", none failed\n")
+    assert program.main(["--json"]) == 0
+    (check,) = (c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "graphs")
+    assert check["passed"] is True
+    assert check["supported"] is False
 
 
 def test_checks_leave_everything_as_it_was() -> None:

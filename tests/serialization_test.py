@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files and copies of objects on the device: values, devices and sharing are restored."""
+"""Saved files and copies of objects on the device: values, devices and sharing are restored."""
 
 import copy
 import io
@@ -73,7 +73,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     ("dtype", "legacy"),
     [(dtype, False) for dtype in DTYPES]
-    # torch cannot read newer dtypes from a legacy file, for any device.
+    # On no device can torch read newer dtypes from a legacy file.
     + [(dtype, True) for dtype in DTYPES if dtype not in torch.storage._new_dtypes()],
     ids=str,
 )
@@ -224,7 +224,7 @@ def test_untyped_storages() -> None:
     loaded = round_trip(storage)
     assert loaded.device == storage.device
     assert loaded.tolist() == storage.tolist()
-    # torch cannot read untyped storages from a legacy file or a pickle, for any device.
+    # On no device can torch read untyped storages from a legacy file or a pickle.
     attempts: list[Callable[[], Any]] = [
         lambda: round_trip(storage, legacy=True),
         lambda: copy_by_pickle(storage),

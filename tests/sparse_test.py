@@ -36,7 +36,7 @@ def sparse(layout: torch.layout, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
-    """Checks that results of device and CPU agree in layout, parts and values."""
+    """Checks that the results of the device and the CPU agree in layout, parts and values."""
     for actual, expected in zip(tree_leaves(ours), tree_leaves(theirs), strict=True):
         if not isinstance(expected, Tensor):
             assert actual == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Metadata of a backend on a tensor: operations that keep or drop it, and invalid values."""
+"""Backend metadata on tensors: the operations that keep or drop it, and invalid values."""
 
 import copy
 import io
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.testing._internal.two_tensor import TwoTensor
-from torch_openreg.openreg.storage import TensorMeta
+from torch_openreg.openreg.tensor_meta import TensorMeta
 
 from tests import child
 
@@ -80,13 +80,13 @@ def test_operations_that_keep_metadata(derive: Callable[[Tensor], Tensor]) -> No
     tensor = tensor_with_meta()
     derived = derive(tensor)
     assert get_meta(derived) == META
-    # Setting metadata on one tensor does not change that of the other, unless both are one object.
+    # Setting one tensor's metadata must not change the other's, unless both are the same object.
     set_meta(tensor, TensorMeta(version=9))
     assert get_meta(derived) == (TensorMeta(version=9) if derived is tensor else META)
 
 
 class Sub(Tensor):
-    """A subclass with torch's default __torch_function__."""
+    """A tensor subclass with torch's default __torch_function__."""
 
     def new_empty(self, *arguments: Any, **options: Any) -> "Sub":
         """Returns a Sub, as copy.deepcopy requires of a subclass."""
@@ -468,7 +468,7 @@ def test_a_lazy_clone_outlives_the_original_on_another_stream() -> None:
         torch.openreg._sleep(100_000_000)
         clone.add_(1)  # copies late
     del tensor
-    for _ in range(20):  # reuses the memory of the original immediately
+    for _ in range(20):  # immediately reuses the original's memory
         torch.full((1000,), -1.0, device="openreg")
     side.synchronize()
     assert clone.unique().tolist() == [4.0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Streams: Python runs ahead, work of a stream is in order, streams are independent."""
+"""Streams: Python runs ahead, work on one stream is in order, and streams are independent."""
 
 import ctypes
 import threading
@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch_openreg
 
-# Nanoseconds for which a stream is kept busy, much longer than a launch on a busy machine.
+# The time in nanoseconds for which a stream is kept busy: much longer than a launch takes.
 NAP = 300_000_000
 
 
@@ -208,7 +208,7 @@ def test_priorities() -> None:
 
 
 def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
-    # The tensor is freed before its stream has written to it. A new tensor of its size must not
+    # The tensor is freed before its stream has written to it. A new tensor of this size must not
     # contain the written values.
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):

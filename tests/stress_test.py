@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Eight threads, two devices and four streams each; every result is checked.
+"""Eight threads use two devices with four streams each, and every result is checked.
 
 OPENREG_STRESS_SECONDS sets the duration in seconds; the default is a few seconds: ``./bazelw test
 //tests:stress_test --test_env=OPENREG_STRESS_SECONDS=60``.
@@ -37,7 +37,7 @@ class Worker:
         return device, self.random.choice(self.streams[device])
 
     def chain_over_streams(self) -> None:
-        """Adds to one tensor several times, each time on another stream, ordered by events."""
+        """Adds to one tensor several times, each time on a different stream, ordered by events."""
         device, stream = self.place()
         with torch.openreg.stream(stream):
             x = torch.zeros(N, device=f"openreg:{device}")
@@ -159,7 +159,7 @@ def test_threads_devices_and_streams() -> None:
 
 
 def test_an_error_reaches_the_thread_that_waits_for_its_stream() -> None:
-    """Kernels of some threads fail. Each error must be raised by a wait for its own stream."""
+    """Some threads' kernels fail. A wait for the kernel's own stream must raise its error."""
     index = torch.tensor([N], device="openreg")
     torch.ones(N, device="openreg").index_select(0, index - 1)  # the first use of dtypes waits
     torch.openreg.synchronize()

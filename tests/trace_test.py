@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of python -m torch_openreg.trace: checks, summaries and conversions of traces."""
+"""Tests python -m torch_openreg.trace, which checks, summarizes and converts traces."""
 
 import copy
 import gzip
@@ -84,11 +84,11 @@ def incomplete(document: Document) -> None:
     [
         (overlapping, "begins on device 0"),
         (backwards, "ends before it begins"),
-        (without_call, "has no call of correlation 999999"),
+        (without_call, "has no call with correlation 999999"),
         (without_operator, "is linked to operator 999999, which does not exist"),
         (without_arrow, "no arrow begins"),
         (doubled_call, "2 calls have the correlation"),
-        (empty, "the trace contains no work of the device"),
+        (empty, "the trace contains no device work"),
         (incomplete, "7 records are missing"),
     ],
 )

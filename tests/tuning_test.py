@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measured candidates (max_autotune) and frozen weights (freezing) in generated code.
 
-Each compilation of C++ takes seconds, hence a test compiles as few kernels as possible.
+Each C++ compilation takes seconds, so a test compiles as few kernels as possible.
 """
 
 import copy
@@ -149,7 +149,7 @@ def added(x: Tensor) -> Tensor:
     return x + 1
 
 
-# torch caches times for all devices of a type, hence each device gets another size.
+# torch caches times for all devices of a type, so each device gets a different size.
 @pytest.mark.parametrize(("device", "size"), [("openreg:0", 8), ("openreg:1", 9)])
 def test_candidates_are_measured_until_the_device_is_done(device: str, size: int) -> None:
     measured: dict[str, float] = {}
@@ -176,7 +176,7 @@ def test_candidates_are_measured_until_the_device_is_done(device: str, size: int
 
 @pytest.mark.parametrize("options", [{"mode": MEASURED}, {"options": {"freezing": True}}])
 def test_changed_weights_count_unless_they_are_frozen(options: dict[str, Any]) -> None:
-    # Options of a call cannot freeze weights: torch freezes during tracing, before it reads them.
+    # A call's options cannot freeze weights: torch freezes during tracing, before it reads them.
     model, x = prepared("conv")
     assert isinstance(model, Images)
     compiled = torch.compile(model, fullgraph=True, **options)
@@ -205,7 +205,7 @@ def test_frozen_convolution_has_its_normalization_folded(device: str, dtype: tor
     constants = re.findall(r"^_frozen_param\d+ = None  # (device\(.*?\))", code, re.MULTILINE)
     assert constants
     assert set(constants) == {f"device(type='openreg', index={index})"}
-    # The folded weight is a separate tensor, hence changing the module must not change the result.
+    # The folded weight is a separate tensor, so changing the module must not change the result.
     model.conv.weight.zero_()
     assert torch.equal(compiled(x), result)
 

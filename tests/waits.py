@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that wait for the device while a kernel needs the GIL; tests/gil_test.py runs them.
+"""Calls that wait for the device while queued work needs the GIL; tests/gil_test.py runs them.
 
-Each case is a generator. The code before its ``yield`` prepares the call; the code after it is the
-call. In between, a host function is queued on the current stream, which returns only after another
-Python thread has run. A call that waits while it holds the GIL never returns, hence the cases run
-in a separate process.
+Each case is a generator. The code before its ``yield`` prepares the call, and the code after it is
+the call. In between, a host function is queued on the current stream. It returns only after another
+Python thread has run. A call that waits while it holds the GIL never returns, so the cases run in a
+separate process.
 """
 
 import copy
@@ -27,7 +27,7 @@ Case = Callable[[], Generator[None, None, Any]]
 WAITING: dict[str, Case] = {}
 #: Cases whose calls may return earlier.
 OTHERS: dict[str, Case] = {}
-#: Work for which no thread of the device needs the GIL.
+#: Work for which no device thread needs the GIL.
 WORK: dict[str, Callable[[], Any]] = {}
 
 DEVICE = "openreg"
@@ -73,7 +73,7 @@ def queue_python(stream: torch.Stream | None = None) -> threading.Event:
 
 
 def run(name: str) -> bool:
-    """Runs a case; returns whether the work was done when the call returned."""
+    """Runs a case. Returns whether the queued work was done when the call returned."""
     case = (WAITING | OTHERS)[name]()
     next(case)
     torch.openreg.synchronize()
@@ -92,7 +92,7 @@ def run(name: str) -> bool:
 
 
 def run_without_gil(name: str) -> None:
-    """Queues work and waits for it with the GIL held, which threads of the device must not need."""
+    """Queues work and waits for it with the GIL held, which no device thread may need."""
     WORK[name]()  # a first call may need the GIL
     torch.openreg.synchronize()
     torch.openreg._sleep(NAP)

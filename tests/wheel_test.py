@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The wheel has the right contents; it installs, autoloads and computes in a new environment."""
+"""The wheel has the right contents, and installs, autoloads and computes in a new environment."""
 
 import os
 import re
@@ -19,8 +19,8 @@ NAME = "torch_openreg-0.1.0"
 WHEEL = wheel("python")
 TAG = WHEEL.name.removeprefix(f"{NAME}-").removesuffix(".whl")
 
-# Symbols that a library may export although no other library of the wheel uses them: C interfaces,
-# Python modules, and members of classes, which are exported as a whole.
+# Symbols that a library may export although no other library in the wheel uses them: C interfaces,
+# Python modules, and class members, because a class is exported as a whole.
 INTERFACES = re.compile(r"(or[A-Z]|occl|aoti_torch_openreg_|openreg_kernel_|PyInit_)\w+")
 OF_A_CLASS = re.compile(r"((typeinfo( name)?|vtable) for )?openreg::(\w+::)*[A-Z]\w*(::|$)")
 
@@ -114,7 +114,7 @@ def test_the_tag_names_the_required_glibc(members: dict[str, bytes], tmp_path: P
 
 
 def libraries(members: dict[str, bytes], folder: Path) -> list[Path]:
-    """Writes the shared libraries of the wheel to a folder."""
+    """Writes the wheel's shared libraries to a folder."""
     paths = []
     for name, data in members.items():
         if name.endswith(".so"):
@@ -136,7 +136,7 @@ def test_libraries_are_stripped(members: dict[str, bytes], tmp_path: Path) -> No
 
 
 def symbols(library: Path, which: str) -> set[str]:
-    """Returns the demangled names that a library exports or imports, by the flag `which` of nm."""
+    """Returns the demangled names that a library exports or imports; `which` is the flag for nm."""
     lines = tool("nm", "--dynamic", "--extern-only", "--demangle", which, library).splitlines()
     return {re.split(r" [A-Za-z] ", line, maxsplit=1)[1].partition("@")[0] for line in lines}
 
@@ -206,7 +206,7 @@ def test_the_headers_compile_alone(
 
 
 def test_uninstalling_leaves_a_working_torch(environment: Environment) -> None:
-    # This must be the last test of the file, because it removes the device.
+    # This must be the last test in the file, because it removes the device.
     environment.pip("uninstall", "--yes", "torch_openreg")
     assert run(environment, "import torch; print(hasattr(torch, 'openreg'))") == "False\n"
     assert not list(environment.site.glob("torch_openreg*"))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks the direction of dependencies: ./bazelw run //tools:architecture
 
-Each rule is a query of Bazel's graph. An #include alone cannot break a rule unnoticed, because a
-header that is not in deps cannot be included. Within a package, where all files can include each
-other, the #includes themselves are checked.
+Each rule is a query on Bazel's dependency graph. An #include alone cannot break a rule unnoticed,
+because a header that is not in deps cannot be included. Within a package, where all files can
+include each other, the #includes themselves are checked.
 """
 
 import graphlib
@@ -35,7 +35,7 @@ class Arrow:
 
 
 def libraries(package: str) -> str:
-    """Returns a query for the targets of a package, without tests."""
+    """Returns a query for a package's targets, without tests."""
     return f"({package} except kind('_test rule', {package}))"
 
 
@@ -92,6 +92,23 @@ ARROWS = [
         for package in _PORTABLE
     ),
     Arrow(
+        "portable packages are compiled against no particular driver",
+        " + ".join(f"filter('_(headers|objects)$', {package})" for package in _PORTABLE),
+        "//runtime/minimal[:/]|//runtime/device:(device|device_objects)$",
+    ),
+    Arrow(
+        "the minimal driver needs nothing of the emulated device but openreg.h",
+        libraries("//runtime/minimal/..."),
+        f"{_TORCH}|//runtime/(allocator|c10|diagnostics|emulation)[:/]|{_ABOVE_RUNTIME}"
+        "|//runtime/device:(device|device_objects|emulation_headers)$",
+    ),
+    Arrow(
+        "operators on the minimal driver need nothing of the emulation",
+        included("//aten/table/..."),
+        "//aten/(structured|kernels)[:/]|//aten/launch:launch$"
+        "|//runtime/emulation[:/]|//runtime/device:emulation_headers",
+    ),
+    Arrow(
         "operators depend on no feature above them",
         libraries("//aten/..."),
         f"//({_FEATURES})[:/]",
@@ -103,17 +120,17 @@ ARROWS = [
         "//aten/launch:launch",
         "//aten/(structured|fallback|kernels)[:/]",
     ),
-    Arrow("autocast needs no operators of ours", libraries("//amp/..."), "//aten[:/]"),
-    Arrow("autoload needs no operators of ours", libraries("//autoload/..."), "//aten[:/]"),
-    Arrow("compile needs no operators of ours", libraries("//compile/..."), "//aten[:/]"),
+    Arrow("autocast needs none of our operators", libraries("//amp/..."), "//aten[:/]"),
+    Arrow("autoload needs none of our operators", libraries("//autoload/..."), "//aten[:/]"),
+    Arrow("compile needs none of our operators", libraries("//compile/..."), "//aten[:/]"),
     Arrow("the collective library needs no torch", libraries("//distributed/occl/..."), _TORCH),
-    Arrow("collectives need no operators of ours", libraries("//distributed/..."), "//aten[:/]"),
+    Arrow("collectives need none of our operators", libraries("//distributed/..."), "//aten[:/]"),
     Arrow(
-        "the conformance kit depends on nothing of this project",
+        "the conformance kit depends on nothing in this project",
         "//conformance:torch_device_conformance",
         "//(?!conformance[:/])",
     ),
-    Arrow("the profiler needs no operators of ours", libraries("//profiler/..."), "//aten[:/]"),
+    Arrow("the profiler needs none of our operators", libraries("//profiler/..."), "//aten[:/]"),
 ]
 
 
@@ -122,7 +139,7 @@ _LAYERED = ["runtime/device"]
 
 
 def include_circle(package: str) -> list[str]:
-    """Returns files of a package that form an include cycle, or [] if there is no cycle.
+    """Returns the files of a package that form an include cycle, or [] if there is no cycle.
 
     A header and its .cc count as one file.
     """

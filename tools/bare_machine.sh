@@ -9,16 +9,16 @@
 #
 # FOLDER must not exist. Debian is installed into it (debootstrap), HEAD of this tree is cloned into
 # FOLDER/root/torch_openreg, and COMMAND runs there as the first command. The default for COMMAND is
-# the two commands of the README and the build of the wheel. Of the caller's environment, only the
-# settings of pip and of proxies are passed. FOLDER is not deleted afterwards.
+# the two commands in the README and the build of the wheel. Only the pip and proxy settings of the
+# caller's environment are passed on. FOLDER is not deleted afterwards.
 #
-#   --suite SUITE  Debian release (bookworm). Other releases have no Python 3.11; the one of this
-#                  machine is mounted into FOLDER. It must be Debian's, with venv and headers.
+#   --suite SUITE  Debian release (bookworm). Other releases have no Python 3.11, so this machine's
+#                  Python is mounted into FOLDER. It must be Debian's, with venv and headers.
 #   --mirror URL   the mirror for debootstrap
-#   --share PATH   a file or folder to mount at the same path, read-only. Share the settings of
-#                  this machine's apt and pip (/etc/apt/..., a pip.conf, a folder of wheels) if
-#                  the defaults do not find packages. A file that a Debian package writes (the
-#                  list of certificates) cannot be shared.
+#   --share PATH   a file or folder to mount at the same path, read-only. Share this machine's apt
+#                  and pip settings (/etc/apt/..., a pip.conf, a folder of wheels) if the defaults
+#                  do not find packages. A file that a Debian package writes (the list of
+#                  certificates) cannot be shared.
 set -eu
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() {
@@ -46,7 +46,7 @@ fi
 command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
 [[ ! -e $folder ]] || die "$folder exists already: choose another folder, or delete this one"
 
-# Share the contents of Debian's packages of Python 3.11. The libraries that its modules need are
+# Share the contents of Debian's Python 3.11 packages. The libraries that its modules need are
 # installed with the suite's own Python.
 include=()
 if [[ $suite != bookworm ]]; then
@@ -82,7 +82,7 @@ for name in $(compgen -e); do
   esac
 done
 
-# Separate namespaces end the mounts and a remaining Bazel server with the command.
+# In separate namespaces, the mounts and a remaining Bazel server end with the command.
 # shellcheck disable=SC2016 # the inner shell expands its own variables
 exec unshare --mount --pid --fork --kill-child --propagation private bash -c '
 set -eu

@@ -14,7 +14,7 @@ def root() -> Path:
     """
     folder = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
     if folder is None:
-        raise SystemExit("start this program with ./bazelw run, which passes the path of the tree")
+        raise SystemExit("start this program with ./bazelw run, which passes it the tree's path")
     return Path(folder)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests bazelw and tools/bazel: what they install, what they run, and their error messages.
 
-A folder stands for a machine. bazelw is copied into it, and each /usr/ in its text is prefixed with
+A folder represents a machine. bazelw is copied into it, and each /usr/ in its text is prefixed with
 that folder. All programs there are links to the real ones, or scripts that record their calls.
 """
 
@@ -30,7 +30,7 @@ esac
 
 
 class Machine:
-    """A folder with programs and a workspace, which stands for a machine."""
+    """A folder with programs and a workspace, which represents a machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,7 +49,7 @@ class Machine:
         self.write_bazelw(root=True)
 
     def write_bazelw(self, root: bool) -> None:
-        """Writes bazelw; ``root`` says whether bazelw believes that root runs it."""
+        """Writes bazelw; if ``root`` is true, bazelw believes that root runs it."""
         text = SOURCE.read_text().replace("/usr/", f"{self.root}/usr/")
         assert text.count("EUID") == 1
         script = self.workspace / "bazelw"
@@ -82,7 +82,7 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Adds an apt-get that installs everything that may be missing, or that always fails."""
+        """Adds an apt-get that installs what may be missing; unless ``works``, it always fails."""
         store = self.root / "store"
         for name in ("bazel", "g++"):
             self.program(name, folder=store)
@@ -227,7 +227,7 @@ def test_with_sudo(machine: Machine) -> None:
 
 def test_another_distribution(machine: Machine) -> None:
     said = machine.run("version", status=1)
-    assert f"missing here, by the names of Debian's packages: {PACKAGES}." in said
+    assert f"missing Debian packages: {PACKAGES}." in said
 
 
 def test_no_server_of_packages(machine: Machine) -> None:
@@ -242,7 +242,7 @@ def test_no_python_3_11(machine: Machine) -> None:
     shutil.rmtree(machine.environment)
     machine.program("python3.11", "exit 1")  # as if venv is missing
     said = machine.run("version", status=1)
-    assert "Debian's packages: python3.11 python3.11-venv python3.11-dev." in said
+    assert "missing Debian packages: python3.11 python3.11-venv python3.11-dev." in said
 
 
 def test_clones_share_an_environment(machine: Machine) -> None:
@@ -268,7 +268,9 @@ def test_no_package_index(machine: Machine) -> None:
     machine.state.unlink()
     (machine.root / "no-index").touch()
     said = machine.run("version", status=1)
-    assert "pip could not install requirements.lock: does pip reach a package index" in said
+    assert (
+        "pip could not install requirements.lock: check that pip can reach a package index" in said
+    )
     assert machine.calls("bazel") == []
     assert not machine.state.exists()
     (machine.root / "no-index").unlink()
@@ -304,7 +306,7 @@ def test_an_own_interpreter(machine: Machine) -> None:
     machine.run("version", OPENREG_PYTHON=str(machine.bin / "python3.11"))
     assert machine.calls() == ["bazel version"]
     said = machine.run("version", status=1, OPENREG_PYTHON="/no/python")
-    assert "OPENREG_PYTHON=/no/python is not a program" in said
+    assert "OPENREG_PYTHON=/no/python is not executable" in said
 
 
 def test_bazelisk(machine: Machine) -> None:

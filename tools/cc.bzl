@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""C++ rules of this workspace, to build shared libraries and to link with them."""
+"""C++ rules for building shared libraries and for linking with them."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library")
 
-# Options for all code of this project. (.bazelrc sets the language version for every compilation.)
+# Options for all code in this project. (.bazelrc sets the language version for every compilation.)
 # Symbols are hidden unless a header exports them.
 COPTS = [
     "-Wall",
@@ -26,19 +26,19 @@ TORCH_COPTS = COPTS + [
 def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"], extension = False, linkopts = [], **kwargs):
     """A shared object for installation: stripped, with few exports, and only rpaths as RUNPATH.
 
-    libs are files on the link line, not deps. For each .so in deps, Bazel adds a RUNPATH into its
-    output tree, which must not be in a package, and no feature disables that.
+    libs are files on the link line, not deps. For each .so in deps, Bazel adds a RUNPATH entry for
+    its output tree. Such an entry must not be in a package, and no feature disables it.
 
     exports.lds lists the exports. With `-c dbg` or `--strip=never`, the file is not stripped.
 
     Args:
-      name: file name of the output.
-      libs: .so files to link with; each has a SONAME.
-      soname: the SONAME of the output; not needed for an extension module.
-      rpaths: entries of RUNPATH.
+      name: the output's file name.
+      libs: the .so files to link with; each has a SONAME.
+      soname: the output's SONAME; not needed for an extension module.
+      rpaths: the entries of RUNPATH.
       extension: whether the output is a Python module. The interpreter resolves the symbols that
-        such a module lacks, hence they are no link errors.
-      linkopts: more linker options.
+        such a module lacks, so missing symbols are no link errors.
+      linkopts: further link options.
       **kwargs: as for cc_binary; deps are targets with headers, or with code for this output.
     """
     cc_binary(
@@ -68,8 +68,8 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
     """A component that is installed as a separate shared library.
 
     Defines these targets:
-      NAME: headers and code, with those of libs, to link statically. Gtests and benchmarks depend
-        on it, because it gives them the hidden symbols too.
+      NAME: headers and code, including those of libs, for static linking. Gtests and benchmarks
+        depend on it, because it gives them the hidden symbols too.
       NAME_headers: the headers, to compile against.
       NAME_shared: the library that is installed, also under the name SONAME.
 
@@ -77,18 +77,18 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
     linked. Thus a process contains all code only once.
 
     Args:
-      name: name of the component.
-      srcs: sources and private headers.
-      hdrs: headers that other components may include.
-      soname: file name of the library and its SONAME.
-      libs: other components (targets of openreg_library) that this component needs.
+      name: the component's name.
+      srcs: the sources and private headers.
+      hdrs: the headers that other components may include.
+      soname: the library's file name and its SONAME.
+      libs: the other components (openreg_library targets) that this component needs.
       deps: other cc_library targets; their code becomes part of this component.
-      objects: cc_library targets (alwayslink) whose code becomes part of this component, but not
-        their headers. Their headers see more than the rest of the component, or the code registers
-        something.
+      objects: cc_library targets (alwayslink) whose code becomes part of this component, but whose
+        headers do not. Their headers include more than the rest of the component may include, or
+        their code registers something.
       torch: whether the component needs PyTorch's headers and libraries.
       linkopts: more linker options, for everything that links this component.
-      visibility: visibility of NAME, NAME_headers and NAME_shared.
+      visibility: the visibility of NAME, NAME_headers and NAME_shared.
       **kwargs: as for cc_library (defines, tags...).
     """
     libs = [_expand(lib) for lib in libs]
@@ -100,8 +100,8 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
         deps = deps + lib_headers + (["@torch//:headers"] if torch else []),
     )
 
-    # Contains the code of this component and none of others. Without alwayslink, the linker would
-    # omit files that only register something, because nothing refers to their symbols.
+    # Contains only this component's code. Without alwayslink, the linker would omit files that only
+    # register something, because nothing refers to their symbols.
     cc_library(
         name = name + "_objects",
         srcs = srcs,

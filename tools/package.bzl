@@ -25,7 +25,7 @@ copy_files = rule(
     attrs = {
         "srcs": attr.label_keyed_string_dict(
             allow_files = True,
-            doc = "Maps targets of one file each to the path of the copy in this package.",
+            doc = "Maps targets, each of which has one file, to the path of the copy in this package.",
             mandatory = True,
         ),
     },
@@ -33,7 +33,7 @@ copy_files = rule(
 )
 
 def _file_name(distribution):
-    """Returns the form of a distribution's name that is used in file names."""
+    """Returns a distribution's name in the form that is used in file names."""
     return distribution.replace("-", "_").replace(".", "_").lower()
 
 def _write_metadata(ctx, path, fields):

@@ -10,7 +10,7 @@ import pytest
 
 
 class Shard:
-    """A pytest plugin that selects every total-th test, starting with number `index` (from 0)."""
+    """A pytest plugin that selects every `total`-th test, starting with test `index` (from 0)."""
 
     def __init__(self, index: int, total: int) -> None:
         self.index = index
@@ -20,7 +20,7 @@ class Shard:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Deselects the tests of the other shards. pytest calls this hook."""
+        """Deselects the other shards' tests. pytest calls this hook."""
         kept = items[self.index :: self.total]
         dropped = [item for n, item in enumerate(items) if n % self.total != self.index]
         items[:] = kept
@@ -28,12 +28,27 @@ class Shard:
             config.hook.pytest_deselected(items=dropped)
 
 
+class LeftOut:
+    """A pytest plugin that rejects a --deselect that matches no test."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Checks the options before pytest applies them. pytest calls this hook."""
+        for prefix in config.getoption("deselect") or ():
+            if not any(item.nodeid.startswith(prefix) for item in items):
+                raise pytest.UsageError(
+                    f"{prefix} is left out but does not exist: tools/minimal_driver.bzl"
+                )
+
+
 def main(argv: list[str], env: Mapping[str, str]) -> int:
     """Runs pytest.
 
     Args:
-        argv: test files relative to the workspace, and arguments for pytest.
-        env: environment that Bazel sets for a test (see its "test encyclopedia").
+        argv: the test files, relative to the workspace, and arguments for pytest.
+        env: the environment that Bazel sets for a test (see its "test encyclopedia").
 
     Returns:
         The exit status.
@@ -47,7 +62,7 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     chosen = env.get("TESTBRIDGE_TEST_ONLY")
     if chosen:
         args += ["-k", chosen]
-    plugins = []
+    plugins: list[object] = [LeftOut()]
     total = int(env.get("TEST_TOTAL_SHARDS", "1"))
     if total > 1:
         # This file tells Bazel that the test supports sharding.

@@ -2,10 +2,10 @@
 """Generates the C functions through which ahead-of-time compiled code calls operators.
 
 In the C++ that torch's compiler generates for a device, an operator is called as
-``aoti_torch_<device>_<operator>``. torch has these functions for its own devices, and they call
-kernels of the device directly. The functions generated here call the dispatcher, so they behave
-like the operators in any program. torchgen defines which operators have such a function, and its
-arguments.
+``aoti_torch_<device>_<operator>``. torch has these functions for its own devices, and they call the
+device's kernels directly. The functions generated here call the dispatcher, so operators behave as
+in any other program. torchgen defines which operators have such a function, and the arguments of
+each function.
 
   generate.py --header c_shim.h --source c_shim.cc
 """
@@ -60,7 +60,7 @@ using namespace torch::aot_inductor;
 
 
 def functions() -> list[tuple[str, str, str]]:
-    """Return the declaration, the definition and the operator's header of each function."""
+    """Return each function's declaration, its definition and the operator's header."""
     folder = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
     parsed = parse_native_yaml(str(folder / "native_functions.yaml"), str(folder / "tags.yaml"))
     result = []
@@ -79,7 +79,7 @@ def functions() -> list[tuple[str, str, str]]:
                     function.func, _DEVICE, call, versions
                 )
             except NotImplementedError:
-                continue  # an argument without a C type; torch has no function either
+                continue  # an argument has no C type, and torch has no such function either
         result.append((declaration, definition, f"#include <ATen/ops/{function.root_name}.h>"))
     return result
 
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     found = functions()
     declarations = "\n".join(declaration for declaration, _, _ in found)
-    # torchgen guards functions added by a release, for code compiled for an older release.
+    # torchgen puts functions that a release added into #if blocks, for code of older releases.
     declarations = re.sub(r"^#.*\n?", "", declarations, flags=re.MULTILINE)
     definitions = "\n".join(definition for _, definition, _ in found)
     headers = "\n".join(sorted({header for _, _, header in found}))

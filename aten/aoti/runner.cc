@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The runner that torch's loader of compiled packages creates for device openreg: it launches the
-// kernels of a model on the device's current streams. Registered when the library is loaded.
+// The runner that torch's package loader creates for device openreg. It launches a model's kernels
+// on the device's current streams. It is registered when the library is loaded.
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
@@ -16,9 +16,10 @@
 namespace openreg {
 namespace {
 
-// Returns the device name that is passed to the model. torch's code in the package parses it and
-// supports only its own devices. Therefore the index is passed as that of a CPU, and the code
-// generated for openreg corrects the type (compile/torch_openreg_compile/cpp_wrapper.py).
+// Returns the device name that is passed to the model. torch's code in the package parses this name
+// and supports only torch's own devices. Therefore the name is that of a CPU with the device's
+// index; the code generated for openreg corrects the type
+// (compile/torch_openreg_compile/cpp_wrapper.py).
 std::string name_for_model(const c10::Device& device) {
   return "cpu:" + std::to_string(resolve_device(device.index()));
 }
@@ -31,7 +32,7 @@ class Runner final : public torch::inductor::AOTIModelContainerRunner {
         device_(device.type(), resolve_device(device.index())) {}
 
  protected:
-  // Runs the model on `stream`, the driver's handle; null means the current stream.
+  // Runs the model on `stream`, a driver handle; null means the current stream.
   std::vector<at::Tensor> run_impl(std::vector<AtenTensorHandle>& inputs, void* stream) override {
     const DeviceScope scope(device_.index());
     if (stream == nullptr) {

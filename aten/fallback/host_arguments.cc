@@ -37,15 +37,25 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;
   }
-  const at::Tensor host = !is_device(tensor)  ? tensor
-                          : has_parts(tensor) ? parts_to_host(tensor, written)
-                                              : strided_to_host(tensor, written);
+  const at::Tensor host = is_device(tensor) ? device_to_host(tensor, written) : tensor;
   // Some kernels save what their gradient needs only if an argument requires grad.
   if (tensor.requires_grad() && !host.requires_grad()) {
     host.set_requires_grad(true);
   }
   keys_ = keys_ | (host.key_set() & kKernelKeys);
   return host;
+}
+
+at::Tensor HostArguments::device_to_host(const at::Tensor& tensor, bool written) {
+  const auto known =
+      std::find_if(arguments_.begin(), arguments_.end(),
+                   [&](const Argument& argument) { return argument.tensor.is_same(tensor); });
+  if (known == arguments_.end()) {
+    return has_parts(tensor) ? parts_to_host(tensor, written) : strided_to_host(tensor, written);
+  }
+  const auto parts = static_cast<std::ptrdiff_t>(known->has_parts ? parts_of(tensor).size() : 0);
+  std::for_each(known - parts, known + 1, [&](Argument& one) { one.written |= written; });
+  return known->host;
 }
 
 at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written) {
@@ -58,22 +68,12 @@ at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written
 }
 
 at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) {
-  // A tensor that is passed twice gets one host tensor, because some kernels check for this.
-  const auto known =
-      std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& argument) {
-        return argument.has_parts && argument.tensor.is_same(tensor);
-      });
-  if (known != arguments_.end()) {
-    const auto parts = static_cast<std::ptrdiff_t>(parts_of(tensor).size());
-    std::for_each(known - parts, known + 1, [&](Argument& one) { one.written |= written; });
-    return known->host;
-  }
   std::vector<at::Tensor> parts;
   for (const at::Tensor& part : parts_of(tensor)) {
     parts.push_back(strided_to_host(part, written));
   }
   at::Tensor host = make_from_parts(tensor, parts);
-  // The tensor must directly follow its parts, which are searched for above.
+  // The tensor must directly follow its parts, which device_to_host() relies on.
   arguments_.push_back({tensor, host, written, {}, nullptr, true});
   return host;
 }

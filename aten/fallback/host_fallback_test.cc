@@ -3,6 +3,7 @@
 // Tests a device that has factories, views, copies and the host fallback, but no kernels.
 #include "aten/fallback/host_fallback.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
@@ -10,7 +11,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_dropout.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -21,6 +25,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -72,6 +77,41 @@ TEST(HostFallbackTest, ArgumentsThatShareMemoryShareItOnTheHost) {
   at::Tensor out = y.slice(0, 0, 5);
   EXPECT_THROW(at::add_out(out, y.slice(0, 1, 6), out), c10::Error);
   EXPECT_TRUE(same(y, x));
+}
+
+TEST(HostFallbackTest, AnInPlaceOperatorKeepsItsShape) {
+  const at::Tensor x = to_device(at::ones({1, 3}));
+  EXPECT_THROW(x.logical_and_(to_device(at::ones({2, 3}))), c10::Error);
+  EXPECT_EQ(x.sizes(), at::IntArrayRef({1, 3}));
+  const at::Tensor scalar = to_device(at::ones({}));
+  EXPECT_THROW(scalar.addr_(to_device(at::ones({2})), to_device(at::ones({3}))), c10::Error);
+}
+
+TEST(HostFallbackTest, WritesThatTheSchemaDoesNotDeclareAreCopiedBack) {
+  const at::Tensor x = at::randn({4, 3});
+  const at::Tensor mean = at::zeros({3});
+  const at::Tensor variance = at::ones({3});
+  const at::Tensor device_mean = to_device(mean);
+  const at::Tensor device_variance = to_device(variance);
+  at::native_batch_norm(x, {}, {}, mean, variance, /*training=*/true, 0.5, 1e-5);
+  at::native_batch_norm(to_device(x), {}, {}, device_mean, device_variance, /*training=*/true, 0.5,
+                        1e-5);
+  EXPECT_TRUE(same(device_mean, mean));
+  EXPECT_TRUE(same(device_variance, variance));
+}
+
+TEST(HostFallbackTest, DropoutDrawsFromTheGeneratorOfTheDevice) {
+  const at::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
+  const auto [kept, mask] = at::native_dropout(to_device(at::ones({100})), 0.5, /*train=*/true);
+  EXPECT_TRUE(at::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
+  EXPECT_TRUE(at::equal(kept.cpu(), mask.cpu().to(at::kFloat) * 2));
+}
+
+TEST(HostFallbackTest, AnIndexMayBeOnTheCpu) {
+  const at::Tensor x = at::arange(6.0);
+  c10::List<std::optional<at::Tensor>> indices;
+  indices.push_back(at::arange(3));
+  EXPECT_TRUE(same(at::index(to_device(x), indices), at::index(x, indices)));
 }
 
 TEST(HostFallbackTest, AnOutputIsResized) {

@@ -7,6 +7,7 @@
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
 #include <cstddef>
@@ -23,6 +24,13 @@ namespace openreg {
 namespace {
 
 using torch::jit::Stack;
+
+// Operators whose composite implementation in torch does not suit a device without kernels. That of
+// addr rounds differently from the CPU's, and addr_ may change the shape of its tensor; the others
+// call kernels of the CPU or of the device.
+constexpr const char* kUnfitComposites[] = {
+    "_batch_norm_no_update", "addr", "addr.out", "addr_", "kaiser_window", "kaiser_window.beta",
+    "kaiser_window.periodic"};
 
 void run_cpu_operator(const char* name, Stack* stack) {
   const c10::OperatorHandle handle = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
@@ -64,6 +72,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("convolution_backward_overrideable",
                torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   library.impl("_fused_sdp_choice", TORCH_FN(choose_attention));
+  // torch's function for the CPU runs on any device: bernoulli_ draws from the device's generator.
+  // The fallback would draw from the CPU's, because native_dropout has no generator argument.
+  library.impl("native_dropout", TORCH_FN(at::native::native_dropout_cpu));
+  for (const char* name : kUnfitComposites) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_fallback>());
+  }
 }
 
 }  // namespace openreg

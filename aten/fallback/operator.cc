@@ -14,13 +14,15 @@
 namespace openreg {
 namespace {
 
-// Arguments that PyTorch requires or allows on the host for every device. All other CPU tensors
-// with dimensions are rejected, as on every device that computes in its own memory.
-struct HostArgument {
+// An argument of an operator.
+struct NamedArgument {
   std::string_view operation;
   std::string_view argument;
 };
-constexpr HostArgument kHostArguments[] = {
+
+// Arguments that PyTorch requires or allows on the host for every device. All other CPU tensors
+// with dimensions are rejected, as on every device that computes in its own memory.
+constexpr NamedArgument kHostArguments[] = {
     {"aten::_ctc_loss.Tensor", "input_lengths"},
     {"aten::_ctc_loss.Tensor", "target_lengths"},
     {"aten::_ctc_loss_backward.Tensor", "input_lengths"},
@@ -29,8 +31,17 @@ constexpr HostArgument kHostArguments[] = {
     {"aten::_foreach_addcdiv_.Tensor", "scalars"},
     {"aten::_foreach_addcmul.Tensor", "scalars"},
     {"aten::_foreach_addcmul_.Tensor", "scalars"},
+    {"aten::_index_put_impl_", "indices"},
     {"aten::_nested_from_padded", "cpu_nested_shape_example"},
+    {"aten::index.Tensor", "indices"},
+    {"aten::index.Tensor_out", "indices"},
 };
+
+// Arguments that an operator writes to although its schema does not say so.
+constexpr NamedArgument kUndeclaredWrites[] = {{"aten::native_batch_norm", "running_mean"},
+                                               {"aten::native_batch_norm", "running_var"},
+                                               {"aten::native_batch_norm.out", "running_mean"},
+                                               {"aten::native_batch_norm.out", "running_var"}};
 
 // Operators that wait and report errors in their data, as on CUDA. All operators whose argument
 // `check_errors` is set do the same.
@@ -54,11 +65,14 @@ Registry& registry() {
 
 Operator::Operator(const c10::OperatorHandle& handle) : name(toString(handle.operator_name())) {
   for (const c10::Argument& argument : handle.schema().arguments()) {
-    writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
-    takes_host.push_back(std::any_of(
-        std::begin(kHostArguments), std::end(kHostArguments), [&](const HostArgument& host) {
-          return host.operation == name && host.argument == argument.name();
-        }));
+    const auto is_listed = [&](const auto& list) {
+      return std::any_of(std::begin(list), std::end(list), [&](const NamedArgument& listed) {
+        return listed.operation == name && listed.argument == argument.name();
+      });
+    };
+    writes.push_back((argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
+                     is_listed(kUndeclaredWrites));
+    takes_host.push_back(is_listed(kHostArguments));
     random |= argument.name() == "generator";
     if (argument.name() == "check_errors") {
       check_errors = writes.size() - 1;

@@ -3,7 +3,7 @@
 // abs, implemented through torch's DispatchStub. The operator is torch's device-independent
 // function, which checks the arguments, allocates the output and builds the TensorIterator; the
 // device provides the loop (docs/custom_operators.md). torch implements abs and abs_ with abs.out.
-// Any thread may call it.
+// Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Copy.h>
 #include <ATen/native/DispatchStub.h>
@@ -23,7 +23,7 @@ void abs_kernel(at::TensorIteratorBase& iter) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::abs", iter.numel()}, device, [&](AliasPool& aliases) {
     at::Tensor out = aliases.alias(iter.tensor(0));
-    const bool is_bool = iter.dtype() == c10::kBool;  // accelerators accept it; the CPU does not
+    const bool is_bool = iter.dtype() == c10::kBool;  // accelerators accept bool; the CPU does not
     return [loop = at::TensorIterator::unary_op(out, aliases.alias(iter.tensor(1))),
             is_bool]() mutable {
       if (is_bool) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Activations and a few other elementwise functions that are not structured operators in torch, so
-// the generator cannot write them. Any thread may call them.
+// the generator cannot write them. Any thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
@@ -88,7 +88,7 @@ at::Tensor launch_elementwise(const char* name, int64_t cost, const at::Tensor& 
   return out;
 }
 
-// Two operands of the same size and dtype, which is the usual case; others are broadcast and
+// Two operands of the same size and dtype. Operands that differ, which is rare, are broadcast and
 // promoted.
 struct Pair {
   Pair(const at::Tensor& grad_output, const at::Tensor& self)
@@ -177,7 +177,7 @@ at::Tensor glu_backward(const at::Tensor& grad_output, const at::Tensor& self, i
 }
 
 // Implements _prelu_kernel. torch's prelu() has already reshaped weight to the dimensions of self;
-// sizes of 1 are broadcast.
+// dimensions of size 1 are broadcast.
 at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
   Operands operands;
   operands.add_device(self);

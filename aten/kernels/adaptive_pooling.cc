@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Adaptive average pooling and its gradient, which are not structured operators in torch. Any
-// thread may call them.
+// thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/AdaptivePooling.h>
 #include <ATen/ops/adaptive_avg_pool2d_cpu_dispatch.h>
@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // per element of the larger side
+constexpr int64_t kCost = 2;  // per element of the larger tensor
 
 at::Tensor adaptive_avg_pool2d(const at::Tensor& self, at::IntArrayRef output_size) {
   Operands operands;

@@ -2,7 +2,7 @@
 //
 // addr, implemented through torch's DispatchStub like abs.cc. Without this kernel torch would use
 // its composite implementation, which rounds differently from the CPU's and lets addr_ change the
-// shape of its tensor. torch implements addr_ with addr.out. Any thread may call it.
+// shape of its tensor. torch implements addr_ with addr.out. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/LinearAlgebra.h>
 #include <ATen/native/TensorIterator.h>

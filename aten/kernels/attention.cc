@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Scaled dot product attention on the CPU's flash kernel.
+// Scaled dot product attention with the CPU's flash attention kernel.
 //
 // F.scaled_dot_product_attention calls _fused_sdp_choice to select an implementation. The CPU's
-// rules decide; they use only metadata and the settings of torch.nn.attention. If they select the
+// rules decide, and they use only metadata and the torch.nn.attention settings. If they select the
 // flash kernel, we return "overrideable". If that kernel does not fit (dropout, a mask that needs a
-// gradient, heads of different widths, ...), they return "math", which is composed of other
+// gradient, heads of different widths, ...), the rules select "math", which is composed of other
 // operators. Masks, causality, scales and grouped queries are passed to the kernel unchanged. The
-// kernel does not compute the gradient of the mask; for direct callers of the operator, other
-// operators compute it. Any thread may call these functions.
+// kernel does not compute the mask's gradient; for direct callers of the operator, other operators
+// compute it. Any thread may call these functions.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
@@ -44,8 +44,8 @@ int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const a
              : choice;
 }
 
-// Returns the cost of two products of (queries x width) and (keys x width), at some tens of
-// operations per nanosecond.
+// Returns the cost of two matrix products of (queries x width) and (keys x width), which run at
+// some tens of operations per nanosecond.
 int64_t attention_cost(const at::Tensor& query, const at::Tensor& key) {
   return query.numel() * key.size(2) / 4;
 }
@@ -79,7 +79,8 @@ void check_attention(const at::Tensor& query, const at::Tensor& key, const at::T
   }
 }
 
-// Returns a view in the order that the kernel expects: (batch, tokens, heads, width).
+// Returns a view with the order of dimensions that the kernel expects: (batch, tokens, heads,
+// width).
 at::Tensor by_token(const at::Tensor& tensor) { return tensor.transpose(1, 2); }
 
 using Attention = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt,
@@ -101,7 +102,7 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
               "False");
   const c10::DeviceIndex device = operands.device();
   at::Tensor output = at::empty_like(query);
-  // Contiguous, like the traced result.
+  // The result is contiguous, like the traced one.
   at::Tensor logsumexp = empty_on(device, {query.size(0), query.size(1), query.size(2)},
                                   query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   if (output.numel() > 0) {
@@ -118,7 +119,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
         });
   }
   const at::Tensor none;
-  // Seed and offset are unused because there is no dropout, but torch traces them as tensors.
+  // The seed and the offset are unused because there is no dropout, but torch traces them as
+  // tensors.
   return {std::move(output),
           std::move(logsumexp),
           none,
@@ -130,8 +132,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
           none};
 }
 
-// Returns the gradient of a floating-point mask, which is added to the scaled products. Computes a
-// matrix of queries x keys for each head, which the flash kernel avoids.
+// Returns the gradient of a floating-point mask, which is a mask that is added to the scaled
+// products. For each head this computes a queries x keys matrix, which the flash kernel avoids.
 at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
                          const at::Tensor& key, const at::Tensor& value, const at::Tensor& mask,
                          const at::Tensor& output, const at::Tensor& logsumexp, bool causal,

@@ -38,7 +38,8 @@ bool is_dense(const Optional& tensor) {
   return !tensor.has_value() || !tensor->defined() || is_dense(*tensor);
 }
 
-// Returns the format of a dense tensor. If several formats apply, torch prefers the contiguous one.
+// Returns the memory format of a dense tensor. If several formats apply, torch prefers the
+// contiguous one.
 c10::MemoryFormat dense_format(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) {
     return c10::MemoryFormat::Contiguous;
@@ -71,8 +72,8 @@ Three batch_norm(const at::Tensor& input, const Optional& weight, const Optional
                                dense ? dense_format(input) : input.suggest_memory_format());
   at::Tensor save_mean = empty_on(device, {training ? channels : 0}, statistics);
   at::Tensor save_invstd = empty_on(device, {training ? channels : 0}, statistics);
-  // The kernel reports errors for statistics that lack their counterpart or have several
-  // dimensions.
+  // If only one of the two statistics exists, or one has several dimensions, the kernel reports the
+  // error.
   bool fits = defined(running_mean).defined() == defined(running_var).defined();
   for (const Optional* parameter : {&weight, &bias, &running_mean, &running_var}) {
     fits &= !defined(*parameter).defined() || (*parameter)->dim() == 1;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Convolution and its gradient, from 1-d to 3-d, also transposed, grouped and dilated.
+// Convolution and its gradient, from 1-d to 3-d: plain, transposed, grouped and dilated.
 //
 // torch checks the arguments, converts 1-d to 2-d, handles empty batches and complex numbers, and
 // then calls convolution_overrideable for an out-of-tree device. The CPU would select a backend
-// here; it selects it from the metadata of aliases, so the layout of the results is the CPU's. The
-// kernels exist only in functional form: oneDNN's result is in oneDNN's layout, and reordering it
-// makes a copy on the CPU as well. Any thread may call it.
+// here. We call the same selection function with aliases, so results have the same layout as on the
+// CPU. The kernels exist only in functional form: oneDNN's result is in oneDNN's layout, and
+// reordering it makes a copy on the CPU as well. Any thread may call these operators.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
@@ -31,14 +31,14 @@
 namespace openreg {
 namespace {
 
-// Multiply-adds per quarter of a nanosecond, and the cost of oneDNN's kernel selection.
+// The number of multiply-adds per unit of cost, and the cost of oneDNN's kernel selection.
 constexpr int64_t kOperationsPerCost = 6;
 constexpr int64_t kSetupCost = 16 * 1024;
 // torch's backend selection depends on the number of threads, and some backends reject an empty
 // result. This cost gives the executor as many threads as the CPU would use.
 constexpr int64_t kEmptyCost = kParallelCost;
 
-// The arguments of a convolution that are not tensors, owned.
+// Owns the arguments of a convolution that are not tensors.
 struct Geometry {
   Geometry(at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
            bool transposed, at::IntArrayRef output_padding, int64_t groups)
@@ -71,13 +71,14 @@ struct Geometry {
     return at::native::_determine_backend_memory_format(input, weight, backend);
   }
 
-  // Returns the cost: each element of the output (transposed: of the input) uses one filter.
+  // Returns the cost. Each element of the output (of the input, if transposed) uses one filter.
   int64_t cost(const at::Tensor& input, const at::Tensor& weight, int64_t output_numel) const {
     const int64_t filter = weight.numel() / std::max<int64_t>(1, weight.size(0));
     return kSetupCost + (transposed ? input.numel() : output_numel) * filter / kOperationsPerCost;
   }
 
-  // Returns the key of all arguments that the kernel may reject and output_sizes() does not check.
+  // Returns the key of all arguments that the kernel may reject and that output_sizes() does not
+  // check.
   uint64_t key(const at::Tensor& weight) const {
     uint64_t key = transposed ? 2 : 1;
     for (const at::DimVector* numbers : {&stride, &padding, &dilation, &output_padding}) {
@@ -106,8 +107,8 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& weight, const at::T
               input.scalar_type(), ") and bias type (", bias.scalar_type(), ") should be the same");
 }
 
-// Waits for the kernel in cases that only the kernel can reject, integers and empty results, so
-// that the error is thrown at the call like other argument errors. These cases need not be fast.
+// If only the kernel can reject the arguments (integers, empty results), waits for it, so that the
+// error is thrown at the call like other argument errors. These cases need not be fast.
 void sync_if_kernel_may_reject(const at::Tensor& input, const at::Tensor& output) {
   if (!c10::isFloatingType(input.scalar_type()) || output.numel() == 0) {
     announce_wait("aten::convolution",

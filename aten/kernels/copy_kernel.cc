@@ -17,9 +17,11 @@
 namespace openreg {
 namespace {
 
-// Up to this size a contiguous copy is done with memcpy: the checks in torch's copy_ take as long
+// Up to this size memcpy makes contiguous copies, because the checks in torch's copy_ take as long
 // as the copy itself.
 constexpr size_t kMemcpyBytes = 64 * 1024;
+// The number of bytes that memcpy moves per unit of cost.
+constexpr int64_t kMemcpyBytesPerCost = 8;
 
 // Returns whether copy_ converts from and to the dtype.
 bool is_number(c10::ScalarType dtype) {
@@ -57,6 +59,11 @@ orCopyDescription describe_copy(const at::Tensor& dst, const at::Tensor& src) {
   return {dst.nbytes(), kind, memory_of(src), memory_of(dst)};
 }
 
+// Returns the tensor in host memory, if any. A queued kernel owns it.
+at::Tensor host_of(const at::Tensor& dst, const at::Tensor& src) {
+  return !is_device(dst) ? dst : !is_device(src) ? src : at::Tensor();
+}
+
 at::Tensor for_kernel(AliasPool& aliases, const at::Tensor& tensor) {
   return is_device(tensor) ? aliases.alias(tensor) : tensor;
 }
@@ -69,11 +76,14 @@ void copy_on_aliases(c10::DeviceIndex device, const at::Tensor& dst, const at::T
     description = describe_copy(dst, src);
     site.copy = &description;
   }
-  if (awaited && dst.nbytes() <= kMemcpyBytes && is_plain(dst, src)) {
+  if (dst.nbytes() <= kMemcpyBytes && is_plain(dst, src)) {
+    site.cost = static_cast<int64_t>(dst.nbytes()) / kMemcpyBytesPerCost;
+    site.check = Check::kNever;
     launch_kernel(site, device, [&](AliasPool& /*aliases*/) {
       return
           [to = kernel_pointer(dst.mutable_data_ptr()), from = kernel_pointer(src.const_data_ptr()),
-           bytes = dst.nbytes()]() { std::memcpy(to, from, bytes); };
+           bytes = dst.nbytes(),
+           host = awaited ? at::Tensor() : host_of(dst, src)]() { std::memcpy(to, from, bytes); };
     });
     return;
   }

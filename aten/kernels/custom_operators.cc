@@ -2,7 +2,7 @@
 //
 // Custom operators, torch.ops.openreg.*, as a vendor adds them in C++. Their names and gradients
 // are those of PyTorch's in-tree torch_openreg. docs/custom_operators.md explains each registration
-// and shows the same in Python. Any thread may call them.
+// and shows the same in Python. Any thread may call these operators.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -34,8 +34,8 @@ at::Tensor abs_device(const at::Tensor& input) {
   return out;
 }
 
-// Calls the operator from the kernels above the device's. The call goes through the dispatcher, so
-// that layers in between (tracing, fake tensors, a Python mode) see it.
+// Calls the operator, for the kernels above the device's kernel. The call goes through the
+// dispatcher, so that the layers in between (tracing, fake tensors, a Python mode) see it.
 at::Tensor custom_abs(const at::Tensor& input) {
   static const auto operation = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("openreg::custom_abs", "")
@@ -70,8 +70,8 @@ at::Tensor abs_autocast(const at::Tensor& input) {
 
 // Returns the input, or a view of it, and halves its gradient. The operator needs no kernel: the
 // function is composed of operators that every device has, and is called above autograd
-// (CompositeImplicitAutograd). torch detects that the result is a view that its function does not
-// track, and rejects in-place modifications of it.
+// (CompositeImplicitAutograd). torch detects that the result is a view that the function does not
+// track, and rejects in-place modifications to it.
 template <at::Tensor (*kForward)(const at::Tensor&)>
 struct HalfGradient : torch::autograd::Function<HalfGradient<kForward>> {
   static constexpr bool is_traceable = true;
@@ -89,14 +89,14 @@ at::Tensor half_gradient(const at::Tensor& input) {
   return HalfGradient<kForward>::apply(input);
 }
 
-// A tensor cannot have two grad_fns: if the input is returned, torch gives the caller a view of it.
+// A tensor cannot have two grad_fns: if the input is returned, the caller gets a view of it.
 at::Tensor itself(const at::Tensor& input) { return input; }
 
 at::Tensor alias(const at::Tensor& input) { return input.view_as(input); }
 
 }  // namespace
 
-// `(a)`: the result shares the memory of the input.
+// `(a)`: the result shares the input's memory.
 TORCH_LIBRARY(openreg, library) {
   library.def("custom_abs(Tensor input) -> Tensor");
   library.def("custom_autograd_fn_returns_self(Tensor(a) input) -> Tensor(a)",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Distances between all pairs of two sets of points. One launch runs torch's whole algorithm, which
-// consists of several operators for Euclidean distances of many points. Any thread may call it.
+// consists of several operators for Euclidean distances between many points. Any thread may call
+// these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_cdist_backward_cpu_dispatch.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Dropout in one launch, which torch calls on accelerators instead of bernoulli_ and two products.
-// Any thread may call it.
+// Dropout in one launch. On accelerators, torch calls native_dropout instead of bernoulli_ and two
+// products. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bernoulli_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
@@ -84,7 +84,7 @@ at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tens
 }
 
 // Implements the first operator of a legacy pair that only accelerators have: `p` is the
-// probability to keep an element, and the mask is uint8.
+// probability of keeping an element, and the mask is uint8.
 Two fused_dropout(const at::Tensor& self, double p, std::optional<at::Generator> generator) {
   TORCH_CHECK(p > 0 && p <= 1,
               "openreg: _fused_dropout: expected a probability in (0, 1], but got ", p);

@@ -12,8 +12,7 @@
 
 namespace openreg {
 
-// Throws unless the tensor is floating-point. `kernel` is torch's name of the kernel in the
-// message.
+// Throws unless the tensor is floating-point. `kernel` is the kernel's name in torch's message.
 inline void check_floating(const char* kernel, const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(c10::isFloatingType(tensor.scalar_type()), '"', kernel,
                               "\" not implemented for '", c10::toString(tensor.scalar_type()), "'");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The gradient of an embedding. The embedding itself is an index_select (where_index_select.cc).
-// Any thread may call it.
+// Any thread may call these operators.
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/embedding_dense_backward_cpu_dispatch.h>

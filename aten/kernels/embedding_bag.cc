@@ -2,10 +2,10 @@
 //
 // Sums, means and maxima of bags of embeddings, and their gradients.
 //
-// Results have the sizes that torch's compiler expects of an accelerator, not the CPU's:
-// offset2bag, the bag of each index, is always filled; bag_size has one element per offset;
+// Results have the sizes that torch's compiler expects of an accelerator, which differ from the
+// CPU's: offset2bag, the bag of each index, is always filled; bag_size has one element per offset;
 // max_indices exists only if the mode is max. The kernel detects invalid indices and offsets; the
-// error is thrown at the next synchronization. Any thread may call it.
+// error is thrown at the next synchronization. Any thread may call these operators.
 #include <ATen/Dispatch.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
@@ -52,9 +52,9 @@ void check_weights(const at::Tensor& weight, const at::Tensor& indices, const Op
   at::checkSameType("embedding_bag", at::TensorArg(weight, "weight", 1),
                     at::TensorArg(*weights, "per_sample_weights", 1));
   TORCH_CHECK(weights->dim() == 1 && weights->numel() == indices.numel(),
-              "embedding_bag: per_sample_weights must have one dimension and as many elements as "
-              "indices, ",
-              indices.numel(), ", but has sizes ", weights->sizes());
+              "embedding_bag: per_sample_weights must have one dimension and one element for each "
+              "of the ",
+              indices.numel(), " indices, but has sizes ", weights->sizes());
 }
 
 void check_bags(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets,
@@ -90,7 +90,7 @@ void fill_bags(const at::Tensor& offsets, int64_t bags, const at::Tensor& offset
   }
 }
 
-// The kernel of a forward pass.
+// The forward kernel and its arguments.
 struct EmbeddingBag {
   at::Tensor weight;
   at::Tensor indices;
@@ -176,7 +176,7 @@ at::Tensor embedding_bag_dense_backward(const at::Tensor& grad, const at::Tensor
   TORCH_CHECK(grad.dim() == 2, "grad has to be a 2D Tensor, but got Tensor of dimension ",
               grad.dim());
   TORCH_CHECK(offset2bag.numel() == indices.numel(),
-              "embedding_bag: offset2bag must have an element for each of the ", indices.numel(),
+              "embedding_bag: offset2bag must have one element for each of the ", indices.numel(),
               " indices, but has ", offset2bag.numel());
   check_weights(grad, indices, per_sample_weights, mode);
   at::Tensor grad_weight =
@@ -226,9 +226,9 @@ at::Tensor embedding_bag_per_sample_weights_backward(
               "embedding_bag_backward: per_sample_weights only supported for mode='sum'");
   TORCH_CHECK(grad.dim() == 2 && weight.dim() == 2 && weight.size(1) == grad.size(1) &&
                   indices.dim() == 1 && offset2bag.numel() == indices.numel(),
-              "embedding_bag: grad of sizes ", grad.sizes(), ", weight of sizes ", weight.sizes(),
-              ", indices of sizes ", indices.sizes(), " and offset2bag of sizes ",
-              offset2bag.sizes(), " do not match");
+              "embedding_bag_backward: the shapes of grad ", grad.sizes(), ", weight ",
+              weight.sizes(), ", indices ", indices.sizes(), " and offset2bag ", offset2bag.sizes(),
+              " do not match");
   at::Tensor grad_weights = empty_on(operands.device(), {indices.size(0)}, grad.scalar_type());
   launch_kernel(
       {"aten::_embedding_bag_per_sample_weights_backward", indices.numel() * (4 + grad.size(1))},
@@ -237,7 +237,7 @@ at::Tensor embedding_bag_per_sample_weights_backward(
                 indices = aliases.alias(indices), offsets = aliases.alias(offsets),
                 offset2bag = aliases.alias(offset2bag), mode, padding_idx,
                 grad_weights = aliases.alias(grad_weights)] {
-          // The CPU kernel requires indices, offsets and offset2bag of the same dtype.
+          // The CPU kernel requires indices, offsets and offset2bag to have one dtype.
           store(at::cpu::_embedding_bag_per_sample_weights_backward(
                     grad, weight, indices, offsets.to(indices.scalar_type()), offset2bag, mode,
                     padding_idx),

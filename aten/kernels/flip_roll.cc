@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// flip and roll, which reorder elements. Any thread may call them.
+// flip and roll, which reorder elements. Any thread may call these operators.
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
@@ -32,7 +32,7 @@ at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("flip", TORCH_FN(flip));
-  library.impl("roll", TORCH_FN(at::native::roll));  // composed of cat, on any device
+  library.impl("roll", TORCH_FN(at::native::roll));  // implemented with cat, on any device
 }
 
 }  // namespace openreg

@@ -2,7 +2,7 @@
 //
 // The two operators of torch.amp.GradScaler, which update gradients and the scale. They only modify
 // their arguments, so the CPU kernels are queued unchanged; arguments that these would reject when
-// they run are rejected at the call. Any thread may call them.
+// they run are rejected at the call. Any thread may call these operators.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_native.h>
@@ -46,8 +46,8 @@ void check_and_unscale(at::TensorList grads, at::Tensor& found_inf, const at::Te
              found_inf, inv_scale);
 }
 
-// Decreases the scale after a step with an infinity or NaN; increases it after enough steps
-// without.
+// Decreases the scale after a step with an infinity or NaN. Increases it after enough consecutive
+// steps without one.
 at::Tensor& update_scale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf,
                          double growth_factor, double backoff_factor, int64_t growth_interval) {
   static constexpr const char* kName = "_amp_update_scale_";

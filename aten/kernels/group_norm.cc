@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Group normalization and its gradient. Instance normalization and others are composed of it or of
-// batch normalization. As in layer_norm.cc, the results are written to device memory directly. Any
-// thread may call it.
+// Group normalization and its gradient. Instance normalization and others use it or batch
+// normalization. As in layer_norm.cc, the results are written to device memory directly. Any thread
+// may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/group_norm.h>
 #include <torch/library.h>

@@ -7,6 +7,7 @@
 //
 // As on the CPU, a group that ends before it starts is empty, and a group that ends beyond the last
 // row is truncated. Rows of the result that are in no group are undefined. Any thread may call it.
+//
 // Without this macro torch's header below includes all operators.
 #define AT_PER_OPERATOR_HEADERS
 #include <ATen/core/Tensor.h>
@@ -24,7 +25,8 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-// Returns an upper bound of the cost, which assumes that every row of a matrix is a separate group.
+// Returns an upper bound for the cost, which assumes that every row of a matrix is a separate
+// group.
 int64_t grouped_cost(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
   return mat2.numel() + (self.dim() == 2 && mat2.dim() == 2 ? self.numel() * mat2.size(1) / 8
                                                             : matmul_cost(self, out));

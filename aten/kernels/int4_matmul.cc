@@ -12,7 +12,7 @@
 // second half in the upper 4 bits, so one load reads 16 adjacent columns.
 //
 // The product is computed in float32, one block of rows at a time (weight_blocks.h). Any thread may
-// call it.
+// call these operators.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ namespace openreg {
 namespace {
 
 constexpr int64_t kTileRows = kWeightBlockRows;
-constexpr int64_t kTileColumns = 16;  // columns of a tile, divided by T
+constexpr int64_t kTileColumns = 16;  // number of columns in a tile, divided by T
 constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked at once
 constexpr float kZero = 8;            // the number that represents `zero`
 constexpr int64_t kMultiplyAddsPerCost = 8;
@@ -42,10 +42,10 @@ struct Packing {
   int64_t rows;
   int64_t columns;
   int64_t tiles;      // number of tiles that a row spans
-  int64_t row_bytes;  // bytes of a row in one tile
+  int64_t row_bytes;  // number of bytes of a row in one tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
-  // Returns the offset of the part of `row` that is in the first tile of the row.
+  // Returns the offset of that part of `row` which is in the row's first tile.
   int64_t start(int64_t row) const {
     return row / kTileRows * tiles * tile_bytes() + row % kTileRows * row_bytes;
   }
@@ -137,7 +137,7 @@ struct Int4Matmul {
   Packing packing;
   int group_shift;
 
-  // Unpacks the rows of the weight from `begin` on.
+  // Unpacks the weight's rows, starting with row `begin`, into `block`.
   template <class T>
   void unpack(int64_t begin, const at::Tensor& block) const {
     const auto* const packed = static_cast<const uint8_t*>(weight.const_data_ptr());
@@ -175,8 +175,8 @@ at::Tensor convert_weight_to_int4pack(const at::Tensor& self, int64_t inner_k_ti
   TORCH_CHECK(self.dim() == 2, "_convert_weight_to_int4pack: expected a matrix, but got ",
               self.dim(), " dimensions");
   TORCH_CHECK(self.scalar_type() == at::kByte,
-              "_convert_weight_to_int4pack: expected a weight of uint8, two numbers of 4 bits in "
-              "each, but got ",
+              "_convert_weight_to_int4pack: expected a uint8 weight with two 4-bit numbers in "
+              "each byte, but got ",
               self.scalar_type());
   TORCH_CHECK(inner_k_tiles == 2 || inner_k_tiles == 4 || inner_k_tiles == 8,
               "_convert_weight_to_int4pack: innerKTiles must be 2, 4 or 8, but is ", inner_k_tiles);
@@ -217,13 +217,13 @@ at::Tensor weight_int4pack_mm(const at::Tensor& self, const at::Tensor& mat2, in
   TORCH_CHECK(self.dim() == 2, "_weight_int4pack_mm: expected the input to be a matrix, but got ",
               self.dim(), " dimensions");
   TORCH_CHECK(dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
-              "_weight_int4pack_mm: expected an input of float32, float16 or bfloat16, but got ",
+              "_weight_int4pack_mm: expected a float32, float16 or bfloat16 input, but got ",
               dtype);
   TORCH_CHECK(mat2.dim() == 4 && mat2.scalar_type() == at::kInt && mat2.size(2) == 32 &&
                   (mat2.size(3) == 1 || mat2.size(3) == 2 || mat2.size(3) == 4) &&
                   mat2.is_contiguous(),
-              "_weight_int4pack_mm: expected a contiguous weight of _convert_weight_to_int4pack, "
-              "int32 of sizes (N / 8, K / (16 * innerKTiles), 32, innerKTiles / 2), but got ",
+              "_weight_int4pack_mm: expected a contiguous weight from _convert_weight_to_int4pack, "
+              "int32 with sizes (N / 8, K / (16 * innerKTiles), 32, innerKTiles / 2), but got ",
               mat2.scalar_type(), " of sizes ", mat2.sizes(), " and strides ", mat2.strides());
   const int64_t inner_k_tiles = mat2.size(3) * 2;
   const Packing packing = packing_of(mat2.size(0) * kTileRows,
@@ -242,7 +242,7 @@ at::Tensor weight_int4pack_mm(const at::Tensor& self, const at::Tensor& mat2, in
               packing.columns / group_size, ", ", packing.rows, ", 2], but got sizes ",
               scales_and_zeros.sizes(), " and strides ", scales_and_zeros.strides());
   TORCH_CHECK(scales_and_zeros.scalar_type() == dtype,
-              "_weight_int4pack_mm: expected scales and zeros of the input's dtype ", dtype,
+              "_weight_int4pack_mm: expected scales and zeros with the input's dtype ", dtype,
               ", but got ", scales_and_zeros.scalar_type());
   at::Tensor out = empty_on(operands.device(), {self.size(0), packing.rows}, dtype);
   if (out.numel() > 0) {

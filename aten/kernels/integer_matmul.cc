@@ -5,7 +5,7 @@
 // (docs/quantization.md).
 //
 // Arguments are checked at the call, with torch's messages except for the name of the CPU function.
-// Any thread may call them.
+// Any thread may call these operators.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_int_mm_cpu_dispatch.h>
@@ -39,8 +39,9 @@ Operands check_int_mm(const at::Tensor& self, const at::Tensor& mat2) {
 }
 
 // Returns the matrix with the strides that the CPU kernel expects. The kernel treats a matrix with
-// stride 1 in the first dimension as transposed. For a single row that is also contiguous, such as
-// a transposed column, it then writes no result and reports no error.
+// stride 1 in the first dimension as transposed. If such a matrix is a single row, which is
+// contiguous as well, the kernel writes no result and reports no error. A transposed column is an
+// example.
 at::Tensor with_row_strides(const at::Tensor& matrix) {
   return matrix.size(0) == 1 && matrix.stride(1) == 1
              ? matrix.as_strided(matrix.sizes(), {matrix.size(1), 1})

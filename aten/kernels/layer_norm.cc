@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Layer normalization and its gradient. torch's kernels (DispatchStubs) write to given outputs, so
-// the results are written to device memory directly. Any thread may call it.
+// the results are written to device memory directly. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/layer_norm.h>
 #include <torch/library.h>

@@ -2,7 +2,7 @@
 //
 // Logical operators. They have kernels because they are used for masks whose sizes change with each
 // call. torch implements the functional and in-place variants with the out= variants here. Any
-// thread may call them.
+// thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorIterator.h>
 #include <ATen/ops/logical_and_cpu_dispatch.h>

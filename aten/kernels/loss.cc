@@ -3,7 +3,7 @@
 // Loss functions and their gradients that are neither structured operators nor composed of others.
 //
 // The kernel of binary_cross_entropy detects probabilities outside of [0, 1]; the error is thrown
-// at the next synchronization. Any thread may call them.
+// at the next synchronization. Any thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Option
   }
 }
 
-// Throws unless all operands can be expanded to the size of the first.
+// Throws unless all operands can be expanded to the first operand's size.
 void check_sizes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
   const auto check = [&](const at::Tensor& other) {
     TORCH_CHECK(at::infer_size(self.sizes(), other.sizes()) == self.sizes(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // LSTM layers in one launch each. On accelerators torch decomposes an LSTM into cells
-// (rnn_cells.cc), with a few launches per step; the CPU has a oneDNN kernel for all steps of a
+// (rnn_cells.cc), with a few launches per step; the CPU has a oneDNN kernel for all steps in a
 // layer. `lstm` is overridden here for the cases that this kernel supports, with the same results
-// as on the CPU. torch handles the other cases: other dtypes, projections, no biases, packed
+// as on the CPU. torch handles the other cases: other dtypes, projections, missing biases, packed
 // sequences, autocast.
 //
-// Gradients use torch's autograd formula for mkldnn_rnn_layer. Any thread may call it.
+// Gradients use torch's autograd formula for mkldnn_rnn_layer. Any thread may call these operators.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -49,7 +49,7 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
   return input.size(0) * input.size(1) * kGates * hidden * (input.size(2) + hidden) / kFlopsPerCost;
 }
 
-// Stores the sizes of workspaces. The workspace that the gradient needs besides inputs and outputs
+// Stores workspace sizes. The workspace that the gradient needs in addition to inputs and outputs
 // is private to oneDNN, and its size is known only after a kernel with the same sizes has run.
 class WorkspaceSizes {
  public:
@@ -87,7 +87,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
     bool train) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       mode == kLstm && num_layers == 1 && !bidirectional && !batch_first && batch_sizes.empty(),
-      "openreg: mkldnn_rnn_layer runs one layer of an LSTM in one direction over (steps, batch, "
+      "openreg: mkldnn_rnn_layer runs one LSTM layer in one direction over (steps, batch, "
       "features); for other networks call torch.lstm, torch.gru or torch.rnn_tanh");
   Operands operands;
   for (const at::Tensor& tensor : {input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx}) {
@@ -162,7 +162,7 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
                              const at::Tensor& workspace) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       mode == kLstm && num_layers == 1 && !bidirectional && !batch_first && batch_sizes.empty(),
-      "openreg: mkldnn_rnn_layer_backward runs one layer of an LSTM in one direction over (steps, "
+      "openreg: mkldnn_rnn_layer_backward runs one LSTM layer in one direction over (steps, "
       "batch, features), like mkldnn_rnn_layer");
   Operands operands;
   for (const at::Tensor& tensor :

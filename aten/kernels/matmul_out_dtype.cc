@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Matrix products of float16 or bfloat16 with float32 results, such as torch.mm(a, b,
-// out_dtype=...). The CPU has no kernels for these; here the operands are converted to float32
-// first, so that sums are not rounded to the operands' dtype. As on GPUs there is no gradient. Any
-// thread may call them.
+// out_dtype=...). The CPU has no kernels for them. Here the operands are converted to float32
+// first, so that sums are not rounded to the operands' dtype. As on GPUs, the products have no
+// gradient. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-// Converts an operand to the dtype of the result.
+// Converts an operand to the result's dtype.
 at::Tensor convert(const at::Tensor& operand, at::ScalarType out_dtype) {
   const bool reduced = operand.scalar_type() == at::kHalf || operand.scalar_type() == at::kBFloat16;
   TORCH_CHECK(operand.scalar_type() == out_dtype || (reduced && out_dtype == at::kFloat),

@@ -3,10 +3,11 @@
 // In-place random operators: uniform_, normal_ and so on.
 //
 // The numbers come from the device's generator, never from the CPU's. A launch reserves a range of
-// the generator's sequence; the kernel seeds a Mersenne twister from it when it runs, and the CPU
-// kernel draws from that (runtime/c10/generator.h). One boxed function serves all these operators:
-// their first argument is the tensor to fill, and the others are scalars. Other random operators
-// use the fallback, which handles generators in the same way. Any thread may call them.
+// the generator's sequence; when the kernel runs, it seeds a Mersenne twister from that range, and
+// the CPU kernel draws from the twister (runtime/c10/generator.h). One boxed function serves all
+// these operators: their first argument is the tensor to fill, and the others are scalars. Other
+// random operators use the fallback, which handles generators in the same way. Any thread may call
+// these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -69,7 +70,7 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   }
   const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
                                     operands.device(), kCpuGeneratorNumbers);
-  // Launched even without elements, because the kernel checks the dtype.
+  // Launched even if there are no elements, because the kernel checks the dtype.
   const LaunchSite site{.name = handle.schema().name().c_str(),
                         .cost = self.numel() * kCostPerElement,
                         .check = fits ? Check::kNewArguments : Check::kAlways,

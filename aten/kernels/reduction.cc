@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reductions that are not structured operators in torch: variance and standard deviation, extrema
-// of all elements, dot products. Any thread may call them.
+// of all elements, dot products. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/amax.h>

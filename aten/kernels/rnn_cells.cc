@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Cells of recurrent networks. On accelerators torch's LSTM and GRU call fused cells, which the CPU
-// does not have: one launch per step for everything between two matrix products. Here they are
+// The cells of recurrent networks. On accelerators torch's LSTM and GRU call fused cells, which the
+// CPU does not have: one launch per step for everything between two matrix products. Here they are
 // composed of the CPU's elementwise kernels, on views of the gates.
 //
-// Gates are adjacent in (batch, count * hidden): i, f, g, o of an LSTM; r, z, n of a GRU. The
-// workspace stores what the gradient needs: an LSTM's activated gates; a GRU's activated gates, the
-// previous state, and the hidden part of n. Any thread may call them.
+// Gates are adjacent in (batch, count * hidden): i, f, g, o for an LSTM, and r, z, n for a GRU. The
+// workspace stores what the gradient needs. For an LSTM these are the activated gates. For a GRU
+// they are the activated gates, the previous state, and the hidden part of n. Any thread may call
+// these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>

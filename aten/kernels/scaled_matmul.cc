@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products of float8 with scales, _scaled_mm and _scaled_mm_v2: one scale per matrix, or one
-// per row of the first and per column of the second matrix. They use CPU kernels
-// (docs/quantization.md).
+// Matrix products of float8 matrices with scales: _scaled_mm and _scaled_mm_v2. There is one scale
+// per matrix, or one per row of the first matrix and per column of the second. The products use CPU
+// kernels (docs/quantization.md).
 //
 // Sizes and scales are checked at the call, with torch's messages. The kernel checks the dtypes of
-// the bias and the result: the first launch with new dtypes waits for it. Any thread may call them.
+// the bias and the result, so the first launch with new dtypes waits for the kernel. Any thread may
+// call these operators.
 #include <ATen/BlasBackend.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
@@ -128,7 +129,7 @@ at::Tensor& scaled_mm_out(const at::Tensor& self, const at::Tensor& mat2, const 
   return out;
 }
 
-// The description of scales in _scaled_mm_v2.
+// How _scaled_mm_v2 describes the scales of one matrix.
 struct Recipe {
   at::TensorList scales;
   at::IntArrayRef types;
@@ -168,8 +169,8 @@ void check_scaled_mm_v2(const at::Tensor& self, const at::Tensor& mat2, const Re
   TORCH_CHECK_VALUE(is_float8(self) && is_float8(mat2) && (tensorwise || rowwise),
                     "Invalid scaling configuration.\nBoth matrices must be float8, but are ",
                     self.scalar_type(), " and ", mat2.scalar_type(),
-                    "; each must have one scale, of the recipe TensorWise or RowWise, the same for "
-                    "both, but the recipes are ",
+                    "; each must have one scale, and both must have the same recipe, TensorWise or "
+                    "RowWise, but the recipes are ",
                     a.types, " and ", b.types, ".");
   if (tensorwise) {
     check_tensorwise("scale_a", a.scales[0]);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators of batch normalization over several processes, torch.nn.SyncBatchNorm: each process
-// computes statistics of its part of the batch, the statistics are gathered, and the combined
-// statistics are used to normalize. The CPU has no kernels for these; they are composed of other
-// operators, each of which is queued. Statistics of float16 and bfloat16 are float32. Any thread
-// may call them.
+// The operators of torch.nn.SyncBatchNorm, which normalizes a batch that several processes share.
+// Each process computes the statistics of its part of the batch. The statistics are gathered and
+// combined, and the result is used to normalize. The CPU has no kernels for these operators; they
+// are composed of other operators, each of which is queued. Statistics of float16 and bfloat16 are
+// float32. Any thread may call these operators.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ at::ScalarType statistics_dtype(const at::Tensor& input) {
 
 bool has(const Optional& tensor) { return tensor.has_value() && tensor->defined(); }
 
-// Returns all dimensions except that of the channels.
+// Returns all dimensions except the channel dimension.
 at::DimVector batch_dims(const at::Tensor& input) {
   TORCH_CHECK(input.dim() >= 2, "openreg: batch norm: expected at least 2 dimensions, but got ",
               input.sizes());
@@ -106,8 +106,8 @@ Two gather_stats(const at::Tensor& input, const at::Tensor& mean, const at::Tens
                                   counts);
 }
 
-// Returns the sums over this process's part, and its gradients of weight and bias. `input_g`,
-// `weight_g` and `bias_g` select the gradients that are needed.
+// Returns the sums over this process's part, and this process's gradients of weight and bias.
+// `input_g`, `weight_g` and `bias_g` select the gradients that are needed.
 Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean,
                      const at::Tensor& invstd, const Optional& weight, bool input_g, bool weight_g,
                      bool bias_g) {

@@ -2,7 +2,7 @@
 //
 // The fused layers that torch.nn uses for inference: a transformer's encoder layer and multi-head
 // attention. The CPU has them in functional form; one launch runs a whole layer. Any thread may
-// call them.
+// call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention_cpu_dispatch.h>
 #include <ATen/ops/_transformer_encoder_layer_fwd_cpu_dispatch.h>
@@ -23,10 +23,10 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kLayerLoops = 8;  // four products, the attention's two, softmax, norms
+constexpr int64_t kLayerLoops = 4;  // four products, the attention's two, softmax, norms
 
-// Returns the cost of a layer, at about eight multiplications per quarter of a nanosecond: each
-// token is multiplied by every weight.
+// Returns the cost of a layer, in which each token is multiplied by every weight, at about eight
+// multiplications per quarter of a nanosecond.
 int64_t layer_cost(const at::Tensor& tokens, int64_t weights) {
   return tokens.numel() / std::max<int64_t>(1, tokens.size(-1)) * weights / 8;
 }
@@ -158,7 +158,8 @@ std::tuple<at::Tensor, at::Tensor> multi_head_attention(
                     : Check::kAlways},
       device, [&](AliasPool& aliases) {
         const at::Tensor query_alias = aliases.alias(query);
-        // If these are the same tensor, the kernel computes one product instead of three.
+        // If query, key and value are the same tensor, the kernel computes one product instead of
+        // three.
         const at::Tensor key_alias = key.is_same(query) ? query_alias : aliases.alias(key);
         const at::Tensor value_alias = value.is_same(key) ? key_alias : aliases.alias(value);
         return [query = query_alias, key = key_alias, value = value_alias, embed_dim, num_heads,

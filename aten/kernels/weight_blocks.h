@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of floats with narrow weights: blocks of rows of the weight are converted to float, one
-// cache-sized block at a time, and multiplied. The function runs on the thread of the kernel, and
-// the products use its team.
+// Products of floats with narrow weights: the weight is converted to float and multiplied one
+// cache-sized block of rows at a time. The function runs on the kernel's thread, and the products
+// use its team.
 #ifndef ATEN_KERNELS_WEIGHT_BLOCKS_H_
 #define ATEN_KERNELS_WEIGHT_BLOCKS_H_
 
@@ -15,15 +15,15 @@
 
 namespace openreg {
 
-// Elements of a block: half a megabyte of floats, or two megabytes if the product is more work than
-// the conversion of the block.
+// The number of elements in a block: half a megabyte of floats, or two megabytes if the product
+// takes more work than converting the block.
 constexpr int64_t kWeightBlock = 128 * 1024;
 constexpr int64_t kLargeWeightBlock = 512 * 1024;
 constexpr int64_t kManyRows = 16;        // rows of the other operand that need a large block
-constexpr int64_t kWeightBlockRows = 8;  // a block has a multiple of these rows
+constexpr int64_t kWeightBlockRows = 8;  // the number of rows in a block is a multiple of this
 
 // Returns `self` (M, columns) times the transposed weight (rows, columns), as float (M, rows).
-// unpack(first row, block) fills the block, contiguous float (some rows, columns).
+// unpack(first row, block) fills the block, which is contiguous float (rows of the block, columns).
 template <class Unpack>
 at::Tensor multiply_by_blocks(const at::Tensor& self, int64_t rows, const Unpack& unpack) {
   const at::Tensor input = self.to(at::kFloat);

@@ -2,8 +2,8 @@
 //
 // Element selection: where, index_select, and narrow_copy.out.
 //
-// The kernel detects an index out of range; the error is thrown at the next synchronization. Any
-// thread may call them.
+// The kernel detects an out-of-range index; the error is thrown at the next synchronization. Any
+// thread may call these operators.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>

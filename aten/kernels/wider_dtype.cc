@@ -66,7 +66,7 @@ void compute_in_float(const c10::OperatorHandle& handle, torch::jit::Stack* stac
   alias_fallback(handle, stack);
   for (const Written& pair : written) {
     if (pair.original.sizes() != pair.wider.sizes()) {
-      pair.original.resize_(pair.wider.sizes());  // the operator has warned
+      pair.original.resize_(pair.wider.sizes());  // the operator has already warned
     }
     pair.original.copy_(pair.wider);
   }
@@ -109,7 +109,8 @@ constexpr const char* kInFloat[] = {
     "multilabel_margin_loss_forward",
     "multilabel_margin_loss_forward.output",
 };
-// The operators of this list are computed in float32 only for float16: the CPU supports bfloat16.
+// The operators in this list are computed in float32 only for float16, because the CPU supports
+// bfloat16.
 constexpr const char* kHalfInFloat[] = {"rrelu_with_noise", "rrelu_with_noise.out",
                                         "rrelu_with_noise_"};
 

@@ -2,14 +2,14 @@
 //
 // Records the kinds of calls whose kernels have run without an argument error.
 //
-// A CPU kernel rejects a dtype, or a scalar out of range, when it runs, but such an error must be
+// A CPU kernel rejects a dtype or an out-of-range scalar when it runs, but such an error must be
 // thrown at the call. Therefore launch() waits for the first kernel of an operator with a new kind
 // of arguments, rethrows its exception, and otherwise adds the kind here; later calls of the same
 // kind do not wait.
 //
 // The table is process-wide and has a fixed size. If it is full, a new kind replaces another one,
-// which is then checked again. Any thread may call its functions, which are lock-free. Two threads
-// may check the same kind.
+// which is then checked again at its next call. Any thread may call its functions, which are
+// lock-free. Two threads may check the same kind.
 #ifndef ATEN_LAUNCH_ACCEPTED_CALLS_H_
 #define ATEN_LAUNCH_ACCEPTED_CALLS_H_
 

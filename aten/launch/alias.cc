@@ -27,7 +27,7 @@ c10::DataPtr kernel_data(const c10::StorageImpl& source) {
   return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
 }
 
-// Creates an object outside of inference mode: an inference tensor would remain one in later
+// Creates an object outside of inference mode. An inference tensor would stay one in later
 // launches, and could not require gradients.
 template <class Impl, class... Arguments>
 c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
@@ -43,7 +43,7 @@ c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& 
                                                /*resizable=*/true);
 }
 
-// Makes the storage of an alias point to the memory of another storage.
+// Makes an alias storage point to another storage's memory.
 void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
   if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
           kernel_pointer(source.data())))) {
@@ -80,7 +80,7 @@ class AliasPool::Impl final : public c10::TensorImpl {
 
   void view(const c10::TensorImpl& source) {
     data_type_ = source.dtype();
-    // Loops launch the same shapes repeatedly: then all derived properties are still valid.
+    // Loops launch the same shapes repeatedly. In that case all derived properties are still valid.
     if (same_numbers(sizes(), source.sizes()) && same_numbers(strides(), source.strides())) {
       storage_offset_ = source.storage_offset();
     } else {

@@ -6,9 +6,9 @@
 // Device memory is mapped twice: at the device address, which tensors have, and at the kernel
 // address. An alias of a device tensor is a CPU tensor at the kernel address with the same sizes,
 // strides, offset, dtype and conjugate/negative bits, so that any CPU kernel can run on it. All
-// properties are read at launch, when the alias is made, and none when the kernel runs: set_ and
-// resize_ may replace the storage of the device tensor in between. An alias is never an inference
-// tensor, since other launches reuse it, and is only used below autograd.
+// properties are read at launch, when the alias is made, and none is read when the kernel runs,
+// because set_ and resize_ may replace the storage of the device tensor in between. An alias is
+// never an inference tensor, since other launches reuse it, and is only used below autograd.
 //
 // Within one launch, tensors of the same device storage get aliases with the same alias storage,
 // and a tensor that is passed twice gets one alias, so that torch's checks for overlapping memory
@@ -64,7 +64,7 @@ class AliasPool {
   AliasPool& operator=(const AliasPool&) = delete;
 
   // Returns an alias of `tensor`, which must be a strided device tensor and must live until the
-  // launch: memory freed before that could be reused by another tensor of the launch. The alias is
+  // launch: memory freed before that could be reused by another tensor in the launch. The alias is
   // valid until reset(); no reference is counted.
   c10::MaybeOwned<at::Tensor> borrow(const at::Tensor& tensor);
 
@@ -92,8 +92,8 @@ class AliasPool {
            dtype_set_ == uint64_t{1} << static_cast<int>(c10::kDouble);
   }
 
-  // Prepares the pool for another launch: no alias of this launch may be used any more. Called when
-  // the launch has ended and its references have been dropped.
+  // Prepares the pool for the next launch; no alias from this launch may be used any more. Called
+  // when the launch has ended and its references have been dropped.
   void reset();
 
  private:
@@ -111,13 +111,13 @@ class AliasPool {
     const c10::StorageImpl* original = nullptr;  // the device storage, in this launch
   };
 
-  // Returns the index of the alias storage of `original`, or shown_used_.
+  // Returns the index of the alias storage of `original`, or shown_used_ if there is none.
   size_t find(const c10::StorageImpl& original) const;
   // Returns whether a kernel kept a reference to an alias or changed its storage.
   bool is_kept() const;
 
   // The entries of this launch come first. A slot keeps its storage between launches: programs
-  // repeat the same launches, and then no reference count changes.
+  // repeat the same launches, and in that case no reference count changes.
   std::array<Slot, kSlots> slots_;
   std::array<Shown, kSlots> shown_;
   size_t used_ = 0;

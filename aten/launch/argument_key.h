@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Argument keys: a hash of the properties of a call's arguments, besides their dtypes, that may
-// make a kernel reject them.
+// Argument keys. A key is a hash of those properties of a call's arguments, other than their
+// dtypes, that may make a kernel reject them.
 //
 // Kernels check scalars when they run: `std >= 0`, `0 <= p <= 1`, `from <= to`, and that the dtype
 // of a tensor can represent the value. Many kernels also check whether their outputs overlap. Calls
-// of an operator with equal keys pass the same checks. Therefore a call whose key the operator has
+// to an operator with equal keys pass the same checks. Therefore a call whose key the operator has
 // accepted before does not wait for its kernel (accepted_calls.h). The key 0 means that a kernel
 // would not reject anything.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launches kernels that torch's compiler generated (compile/) like those of operators.
+// Launches kernels that torch's compiler generated (compile/) in the same way as operator kernels.
 //
 // Called by the extension module. Any thread may call it; each thread has its own current streams.
 #ifndef ATEN_LAUNCH_COMPILED_KERNEL_H_
@@ -24,8 +24,8 @@ struct CompiledKernel {
   void (*run)(void* arguments);  // does not modify the arguments; may throw
 };
 
-// Queues kernel.run(a copy of `bytes` bytes at `arguments`) on the current stream of `device`.
-// `cost` as in launch.h.
+// Queues kernel.run() with a copy of the `bytes` bytes at `arguments` on the current stream of
+// `device`. launch.h explains `cost`.
 OPENREG_API void launch_compiled(const CompiledKernel& kernel, c10::DeviceIndex device,
                                  int64_t cost, const void* arguments, size_t bytes);
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launches a torch function unchanged: an out= variant or an in-place operator of the CPU, whose
+// Launches one of torch's CPU functions unchanged: an out= variant or an in-place operator, whose
 // outputs already exist and have the right sizes.
 //
 //   launch_cpu({"aten::foo", cost}, device, &at::cpu::foo_outf, self, alpha, out);
 //
-// The launch's argument_key includes what the function may reject when it runs: scalars that a
-// dtype cannot represent, and outputs that overlap with themselves or an input. Any thread may call
-// it; the function runs on a thread chosen by the driver, on aliases and copies of the arguments.
+// The launch's argument_key covers what the function may reject when it runs: scalars that a dtype
+// cannot represent, and outputs that overlap with themselves or an input. Any thread may call it;
+// the function runs on a thread chosen by the driver, on aliases and copies of the arguments.
 #ifndef ATEN_LAUNCH_CPU_KERNEL_H_
 #define ATEN_LAUNCH_CPU_KERNEL_H_
 

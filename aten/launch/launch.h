@@ -2,7 +2,7 @@
 //
 // Launching: queues a kernel on a stream for an operator's arguments.
 //
-//   Operands operands;                       // collects device and sizes of the tensors; checks
+//   Operands operands;                       // checks the tensors, collects device and sizes
 //   operands.add(self); operands.add(other);
 //   launch<Closure>({"aten::add.Tensor", cost}, operands, self, other, alpha);
 //
@@ -25,15 +25,15 @@
 //   otherwise            on the executor, with a team of torch.get_num_threads().
 // A kernel with several consecutive parallel loops has a team if each loop is large enough. A
 // pointwise kernel, whose result does not depend on the number of threads, is moldable between
-// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and much work is
-// queued. Other kernels have a fixed number of threads, so that results are reproducible. A kernel
-// for which the caller waits anyway (LaunchSite::awaited) runs on the calling thread if the stream
-// is idle and the kernel has no team.
+// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and a lot of work
+// is queued. Other kernels have a fixed number of threads, so that results are reproducible. A
+// kernel for which the caller waits anyway (LaunchSite::awaited) runs on the calling thread if the
+// stream is idle and the kernel has no team.
 //
 // Errors. Shapes are checked before the launch. Errors that only the kernel detects (dtypes, the
-// range of a scalar, overlapping memory) are thrown by launch() as well: it waits for the first
-// kernel of an operator with a new kind of arguments (Check). Other exceptions of run() depend on
-// data; they are stored with the stream and thrown at the next synchronization.
+// range of a scalar, overlapping memory) are thrown by launch() as well, because it waits for the
+// first kernel of an operator with a new kind of arguments (Check). Other exceptions from run()
+// depend on data; they are stored with the stream and thrown at the next synchronization.
 //
 // Any thread may call it.
 #ifndef ATEN_LAUNCH_LAUNCH_H_
@@ -70,9 +70,9 @@ constexpr int64_t kParallelCost = 128 * 1024;
 // At or above this cost pointwise kernels always have a team, and kernels that still run on one
 // thread are not marked as short for the driver.
 constexpr int64_t kTeamCost = 512 * 1024;
-// Up to this number of elements no elementwise kernel of torch opens a parallel region, so the
+// Up to this number of elements none of torch's elementwise kernels opens a parallel region, so the
 // number of threads need not be set. The limit comes from MKL's VML rather than from torch's own
-// loops: after a call of torch.set_num_threads, VML functions parallelize loops of 100 elements or
+// loops: after a call to torch.set_num_threads, VML functions parallelize loops of 100 elements or
 // more.
 constexpr int64_t kSerialIterations = 99;
 
@@ -145,8 +145,8 @@ class Operands {
   // Returns the total number of elements of all device tensors.
   int64_t numel() const { return numel_; }
   // Returns whether a TensorIterator over aliases of the tensors would convert data on the host
-  // while it is built, and so read data that queued kernels have not written yet. It does for
-  // tensors of several dtypes, and for a scalar of a higher kind than the tensors.
+  // while it is being built, and so read data that queued kernels have not written yet. This is the
+  // case for tensors of several dtypes, and for a scalar of a higher kind than the tensors.
   bool mixes() const {
     return mixes_ || number_kind_ > kind(dtype_) ||
            (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
@@ -182,22 +182,22 @@ class Operands {
 // When launch() waits for the kernel and throws its exception. It never waits on a captured stream,
 // whose kernels run at a replay.
 enum class Check : uint8_t {
-  // If the operator has not yet accepted such arguments: tensors of these dtypes with the site's
-  // argument_key. Every kernel accepts tensors that are all float or all double.
+  // If the operator has not yet accepted such arguments, that is, tensors of these dtypes with the
+  // site's argument_key. Every kernel accepts tensors that are all float or all double.
   kNewArguments,
   kNever,   // the kernel accepts all arguments, or the same kind of call was checked before
   kAlways,  // the kernel probably rejects the arguments, or errors are needed at once
 };
 
 struct LaunchSite {
-  const char* name;  // name of the operator; static storage
+  const char* name;  // the operator's name; static storage
   int64_t cost;
   bool awaited = false;    // the caller synchronizes with the stream immediately
   bool serial = false;     // the kernel opens no parallel region
   bool pointwise = false;  // the result does not depend on the number of threads
   int64_t loops = 1;       // consecutive loops that share the cost
   Check check = Check::kNewArguments;
-  // A hash of what the kernel may reject besides dtypes (argument_key.h); 0 means nothing.
+  // A hash of what the kernel may reject other than dtypes (argument_key.h); 0 means nothing.
   uint64_t argument_key = 0;
   const orCopyDescription* copy = nullptr;  // set if the kernel only moves bytes; for the profiler
 };
@@ -205,10 +205,10 @@ struct LaunchSite {
 namespace detail {
 
 // Sets up the thread state for a kernel: the dispatcher uses only CPU kernels below autograd and
-// autocast; one thread or the executor's team (`threads` is 0 for a serial kernel, which needs
-// neither); the launching thread's flush-denormal mode. On other threads than the launching one,
-// warnings are stored until the next synchronization. CPU operators called by a kernel are hidden
-// from profilers, because the kernel runs within its launch or later.
+// autocast; the kernel has one thread or the executor's team (`threads` is 0 for a serial kernel,
+// which needs neither); and the launching thread's flush-denormal mode applies. On threads other
+// than the launching one, warnings are stored until the next synchronization. CPU operators called
+// by a kernel are hidden from profilers, because the kernel runs within its launch or later.
 class KernelScope {
  public:
   KernelScope(int threads, unsigned float_mode, bool on_launching_thread);
@@ -218,7 +218,7 @@ class KernelScope {
 
  private:
   std::optional<TeamScope> team_;
-  std::optional<c10::impl::LocalDispatchKeySet> keys_;  // previous keys of the thread, if changed
+  std::optional<c10::impl::LocalDispatchKeySet> keys_;  // the thread's previous keys, if changed
   std::optional<at::DisableRecordFunctionGuard> unobserved_;  // if operators are observed
   c10::WarningHandler* warning_handler_;
   unsigned float_mode_;
@@ -243,7 +243,7 @@ void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_
 template <class Closure>
 constexpr bool kIsLeaf = requires { Closure::kLeaf; };
 
-// Runs the Closure in the record and releases the record, also after an exception.
+// Runs the Closure in the record and releases the record, even after an exception.
 template <class Closure>
 orError_t run_closure(void* arguments) noexcept {
   const Launch launch = *static_cast<const Launch*>(arguments);
@@ -283,7 +283,7 @@ orError_t run_closure(void* arguments) noexcept {
   return error;
 }
 
-// Runs the Closure at a replay. `arguments` are the bytes of the launch.
+// Runs the Closure at a replay. `arguments` are the launch's bytes.
 template <class Closure>
 orError_t replay_closure(void* arguments) noexcept {
   static_cast<Launch*>(arguments)->replayed = true;

@@ -24,7 +24,7 @@ class RecordHome {
     return record;
   }
 
-  // Takes back a record on the thread of this home.
+  // Takes back a record on the home's own thread.
   void keep(LaunchRecord* record) {
     record->next = own_;
     own_ = record;

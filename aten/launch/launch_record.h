@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launch records: the memory of one launch, from the call of an operator until its kernel has
-// finished.
+// Launch records: the memory of one launch, from the operator call until its kernel has finished.
 //
-// A launch record holds a closure (a kernel with all its arguments, by value) and the pool of its
+// A launch record holds a closure (a kernel with all its arguments, by value) and the pool of the
 // aliases. The closure is built in place and not moved, because closures hold TensorIterators,
-// which cannot be copied as bytes. Only the record's address is passed through the driver's queue.
+// which cannot be copied byte by byte. Only the record's address is passed through the driver's
+// queue.
 //
 // Each thread has a home, which keeps the thread's launch records and reuses the last one first, so
 // that the inline path stays in cache. A worker that has finished with a launch record pushes it
@@ -37,7 +37,7 @@ struct alignas(64) LaunchRecord {
   // can reuse the record.
   bool occupied = false;
   // Set while the launching thread waits for the kernel: receives the kernel's exception, which
-  // then does not become an error of the stream.
+  // then does not become an error on the stream.
   std::shared_ptr<std::exception_ptr> exception;
   alignas(16) std::byte closure[kClosureBytes];
 
@@ -46,7 +46,7 @@ struct alignas(64) LaunchRecord {
   // Returns whether the calling thread acquired the record.
   bool is_home() const;
 
-  // Returns the record to its home. The closure must have been destroyed. `at_home`: the value of
+  // Returns the record to its home. The closure must have been destroyed. `at_home` is the value of
   // is_home().
   void release(bool at_home);
 };

@@ -43,8 +43,8 @@ void launch_function(int64_t cost, Function&& function) {
 }
 
 // Returns whether a launch eventually runs its kernel on this thread; `launch` returns the thread
-// of the kernel. At first the worker may still hold the stream although it has no work: on a busy
-// machine it may not get time to release it.
+// of the kernel. At first the worker may still hold the stream although it has no work, because on
+// a busy machine it may not get time to release the stream.
 template <class Launch>
 bool runs_here_eventually(Launch&& launch) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -105,7 +105,7 @@ TEST(LaunchTest, OnlyTheExecutorHasATeam) {
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-// Returns the ids of the threads of this process.
+// Returns the ids of this process's threads.
 std::set<std::string> threads() {
   std::set<std::string> names;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -114,8 +114,8 @@ std::set<std::string> threads() {
   return names;
 }
 
-// Returns the number of threads that are not in `before`. (Threads of a dissolved team end only
-// when they are scheduled; the total number of threads would include some of them.)
+// Returns the number of threads that are not in `before`. (The threads of a dissolved team end only
+// when they are scheduled, so the total number of threads would include some of them.)
 std::ptrdiff_t count_started(const std::set<std::string>& before) {
   return std::ranges::count_if(threads(), [&](const auto& name) { return !before.contains(name); });
 }
@@ -144,7 +144,7 @@ TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
   at::set_num_threads(before);
 }
 
-// VML parallelizes the smallest sizes. Tests sizes at and just above the limit of serial kernels,
+// VML parallelizes the smallest sizes. Tests sizes at and just above the limit for serial kernels,
 // inline and on the worker.
 TEST(LaunchTest, SmallKernelsStartNoTeam) {
   const int before = at::get_num_threads();

@@ -9,8 +9,7 @@ extern "C" {
 [[gnu::weak]] void omp_set_num_threads(int);
 // OpenMP 5.0; the argument is omp_pause_soft.
 [[gnu::weak]] int omp_pause_resource_all(int);
-// MKL's thread-local setting overrides the process-wide setting of torch.set_num_threads; 0 removes
-// it.
+// MKL's thread-local setting overrides the process-wide one of torch.set_num_threads; 0 removes it.
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int);
 }
 

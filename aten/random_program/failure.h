@@ -16,7 +16,7 @@ namespace openreg::programs {
 // Runs a program and returns the failure, if any.
 std::optional<std::string> failure_of(const Steps& steps, const Streams& streams);
 
-// Removes as many steps as possible such that the program still fails.
+// Removes as many steps as possible while the program still fails.
 Steps shrink(Steps steps, const Streams& streams);
 
 }  // namespace openreg::programs

@@ -29,7 +29,7 @@ inline constexpr size_t kTensors = 12;  // at the same time
 using Step = std::vector<std::string>;
 using Steps = std::vector<Step>;
 
-// Generates the program of a seed, with `length` steps.
+// Generates a program of `length` steps from a seed.
 Steps generate(uint64_t seed, size_t length);
 
 std::string text_of(const Steps& steps);

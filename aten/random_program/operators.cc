@@ -30,7 +30,7 @@ namespace {
 
 using at::Tensor;
 
-// Indexes like Python's x[index], which accepts integer masks, unlike the operator.
+// Indexes like Python's x[index]. Unlike the operator, this accepts integer masks.
 Tensor index(const Tensor& x, const Tensor& index) {
   return at::indexing::get_item(x, {at::indexing::TensorIndex(index)});
 }

@@ -32,7 +32,7 @@ const Table<const at::Tensor&>& unary_operators();
 const Table<const at::Tensor&, const at::Tensor&>& changes();
 const Table<const at::Tensor&, int64_t>& changes_by_number();
 
-// Functions that return a new tensor whose storage or size was replaced.
+// Functions that return a new tensor and replace its storage or size.
 const Table<const at::Tensor&, const at::Tensor&>& swaps();
 
 // Functions that return random numbers in a new tensor like the first argument.

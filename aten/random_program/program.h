@@ -87,7 +87,7 @@ class Program {
     bool needs_tensor;
   };
 
-  // Arguments of the current step.
+  // The current step's arguments.
 
   const std::string& word(size_t index) const { return step_->at(index + 1); }
 
@@ -118,7 +118,7 @@ class Program {
   void compare(const Pair& pair) const;
 
   // Calls a function on the device. Some errors are thrown at the next synchronization, and there
-  // may be two errors: that of queued work, and that of a later call of the same step.
+  // may be two errors: one from queued work, and one from a later call in the same step.
   template <class Function>
   Outcome call(const Outcome& theirs, const at::Tensor& where, Function&& function) {
     Outcome ours = attempt(function);

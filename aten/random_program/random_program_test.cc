@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs random programs on the CPU and on the device. The programs are those of
-// tests/random_program_test.py without Python, so that asan, ubsan and tsan can check them.
+// Runs random programs on the CPU and on the device. The programs are like those in
+// tests/random_program_test.py, but without Python, so that asan, ubsan and tsan can check them.
 // grammar.h defines programs.
 //
 //     bazelw test //aten/random_program:random_program_test --test_arg=--programs=2000
@@ -9,7 +9,8 @@
 //     .bazel/bin/aten/random_program/random_program_test --show --replay=FILE
 //
 // --show prints programs and their results. --replay runs the programs in FILE, separated by blank
-// lines. --steps=N sets the length of programs, --threads=N how many run at the same time.
+// lines. --steps=N sets the length of each program. --threads=N sets how many programs run at the
+// same time.
 #include <c10/core/DeviceType.h>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>

@@ -28,7 +28,7 @@ bool same_kinds(at::TensorList left, at::TensorList right) {
 }
 
 // Returns the sizes of self[indices]: the common shape of adjacent indices replaces their
-// dimensions; that of separated indices comes first.
+// dimensions; the common shape of separated indices comes first.
 at::DimVector indexed_sizes(const at::Tensor& self,
                             const c10::List<std::optional<at::Tensor>>& indices) {
   at::DimVector common;
@@ -66,8 +66,8 @@ at::DimVector indexed_sizes(const at::Tensor& self,
   return sizes;
 }
 
-// Returns whether one of the indices is a mask. Throws if the shape of a mask does not match the
-// indexed dimensions.
+// Returns whether one of the indices is a mask. Throws if a mask's shape does not match the indexed
+// dimensions.
 bool has_masks(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   bool found = false;
   int64_t dim = 0;
@@ -110,8 +110,8 @@ bool fits(std::initializer_list<at::TensorList> lists) {
   });
 }
 
-// Returns whether CPU kernels accept writing each tensor of the first list while they read its
-// counterpart in the other.
+// Returns whether CPU kernels accept writing each tensor in the first list while they read its
+// counterpart in the second.
 bool can_write(at::TensorList written, at::TensorList read) {
   return std::equal(written.begin(), written.end(), read.begin(),
                     [](const at::Tensor& out, const at::Tensor& in) {
@@ -161,8 +161,8 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
   const at::TensorList first = *lists.begin();
   TORCH_CHECK(
       fits(lists),
-      "Expected parameters, gradients and states of a fused optimizer to be lists of one length "
-      "with the same sizes, floating-point dtypes and devices");
+      "Expected parameters, gradients and states of a fused optimizer to be lists with the same "
+      "length, sizes, floating-point dtypes and devices");
   for (const at::TensorList list : optional_lists) {
     TORCH_CHECK(
         list.empty() || same_kinds(first, list),

@@ -30,12 +30,12 @@ bool uniform(std::initializer_list<at::TensorList> lists);
 bool is_real(const at::Scalar& scalar);
 bool is_real(at::ArrayRef<at::Scalar> scalars);
 
-// Returns whether `factor` is a 0-dim tensor of the tensors' device and dtype.
+// Returns whether `factor` is a 0-dim tensor with the tensors' device and dtype.
 bool is_factor(at::TensorList tensors, const at::Tensor& factor);
 
-// Increments the version counters of the tensors, as an in-place operator on each of them would:
-// not below ADInplaceOrView, and with torch's error for an inference tensor outside of inference
-// mode.
+// Increments the version counters of the tensors, as an in-place operator on each of them would.
+// This means that it does nothing below ADInplaceOrView, and throws torch's error for an inference
+// tensor outside of inference mode.
 void count_writes(at::TensorList tensors);
 
 // Throws unless the lists and the nonempty `optional_lists` have the same length, sizes,
@@ -46,8 +46,8 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
 // Throws unless both tensors have an integer or bool dtype.
 void check_bits(const at::Tensor& self, const at::Tensor& other);
 
-// Throws unless `self` can be expanded to the sizes of the product of two matrices. Errors of the
-// matrices themselves are left to meta().
+// Throws unless `self` can be expanded to the sizes of the product of two matrices. meta() reports
+// errors in the matrices themselves.
 void check_bias(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2);
 
 // Throws if `self` or `other` has dtype bool.

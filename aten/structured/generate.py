@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generates C++ kernels of the device for the operators listed in operators.yaml.
+"""Generates the device's C++ kernels for the operators listed in operators.yaml.
 
 The operator list of the installed torchgen gives the signature of each operator and the class that
 implements it on the CPU. The output depends on nothing else, so it is reproducible.

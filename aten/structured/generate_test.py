@@ -23,7 +23,7 @@ def torch_operators() -> Torch:
 
 
 def family(operator: str, **fields: str) -> str:
-    """Return a list of one operator as YAML."""
+    """Return a list with one operator, as YAML."""
     lines = [f"  {name}: {value}" for name, value in fields.items()]
     return "\n".join(["- reason: a test", *lines, f"  operators: [{operator}]"])
 
@@ -93,7 +93,7 @@ def test_writes_are_counted_only_if_torch_does_not_count_them(torch_operators: T
         for entry in mutating
         if "count_writes(self);" in write_shards([entry], torch_operators, 1)[0]
     }
-    # torch counts the writes of operators that return a tensor; those of fused optimizers are not
+    # torch counts the writes of operators that return a tensor; writes by fused optimizers are not
     # counted.
     assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
 

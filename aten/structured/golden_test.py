@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The generated code of one operator of each kind matches the formatted files in testdata/."""
+"""The code generated for one operator of each kind matches the formatted files in testdata/."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ def clang_format(code: str) -> str:
     [
         "add.Tensor",  # structured: iterates, converts operands, has a fast path
         "mm",  # structured without a TensorIterator
-        "max.dim",  # structured: several outputs, meta() hands values to impl()
+        "max.dim",  # structured: several outputs, meta() passes values to impl()
         "index.Tensor",  # structured: prepares an argument, never converts
         "baddbmm",  # structured: meta() always runs on the device tensors
         "fill_.Scalar",  # mutating: checks its arguments

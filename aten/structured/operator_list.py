@@ -12,7 +12,7 @@ from aten.structured.torch_operators import CppArgument, Torch, cpp_arguments
 
 
 class ListError(Exception):
-    """An entry of operators.yaml is not supported. The message names operator and reason."""
+    """Raised if operators.yaml has an unsupported entry; names the operator and the reason."""
 
 
 class Kind(enum.Enum):
@@ -49,7 +49,7 @@ class Prepared:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One operator of operators.yaml; the top of that file explains the fields."""
+    """One operator in operators.yaml; the top of that file explains the fields."""
 
     name: str
     reason: str
@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def launch_cost(self) -> str:
-        """The C++ expression for the cost of a launch."""
+        """The C++ expression for a launch's cost."""
         return f"operands.numel(){self.cost_factor}" if self.cost.isdecimal() else self.cost
 
     def parameters(self, arguments: list[CppArgument]) -> list[str]:
@@ -101,11 +101,11 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
     """Parse operators.yaml.
 
     Args:
-      text: the contents of the file.
+      text: the file's contents.
       torch: the operators, to check the names.
 
     Returns:
-      The entries, in the order of the file.
+      The entries, in the file's order.
 
     Raises:
       ListError: for an unknown field, kind or operator, or a duplicate operator.
@@ -175,7 +175,8 @@ def _check_entry(entry: Entry, torch: Torch) -> None:
         for name in names:
             if name not in arguments:
                 raise ListError(
-                    f"{entry.name}: `{field}` names {name}, which is no argument of the operator"
+                    f"{entry.name}: `{field}` names {name}, which is not an argument of "
+                    "the operator"
                 )
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The fast path of pointwise operators, for contiguous tensors of one device, one floating dtype
-// and one size.
+// The fast path of pointwise operators, for contiguous tensors on one device with one floating
+// dtype and one size.
 //
 // Most of the host cost of an operator on few elements is its meta(): TensorIterator::build decides
 // how to visit the elements of arbitrary tensors in one loop. For these tensors the answer is
@@ -15,7 +15,7 @@
 //
 // A Python scalar among the tensors is an operand of stride 0. Everything else (other dtypes,
 // layouts, sizes, out=) takes the general path, structured.h. A PointwiseKernel is built and run on
-// the threads of any closure of launch.h.
+// the same threads as any closure (launch.h).
 #ifndef ATEN_STRUCTURED_POINTWISE_H_
 #define ATEN_STRUCTURED_POINTWISE_H_
 

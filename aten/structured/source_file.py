@@ -22,7 +22,7 @@ _TEMPLATES = jinja2.Environment(
 
 
 def write_shards(entries: Sequence[Entry], torch: Torch, shards: int) -> list[str]:
-    """Generate the source files of the kernels.
+    """Generate the kernels' source files.
 
     Args:
       entries: the operators.
@@ -30,7 +30,7 @@ def write_shards(entries: Sequence[Entry], torch: Torch, shards: int) -> list[st
       shards: the number of files, with about the same number of kernels each.
 
     Returns:
-      The contents of the files, with operators in the order of entries.
+      The files' contents, with operators in the order of entries.
     """
     operators = [
         StructuredOperator(entry, torch)

@@ -41,9 +41,9 @@ enum class OutputKind { kFunctional, kInplace, kOut };
 
 namespace detail {
 
-// Prepares output `out` as meta() requested: allocates the output of a functional variant, checks
-// that of an in-place variant, resizes that of an out= variant, with torch's warning. Returns
-// whether `out` was resized.
+// Prepares output `out` as meta() requested. Allocates the output of a functional variant, checks
+// the output of an in-place variant, and resizes the output of an out= variant, with torch's
+// warning. Returns whether `out` was resized.
 template <OutputKind kKind>
 bool set_output(at::Tensor& out, c10::DeviceIndex device, at::IntArrayRef sizes,
                 at::IntArrayRef strides, const at::TensorOptions& options) {
@@ -83,7 +83,7 @@ auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
   }
 }
 
-// The device tensors that a structured operator writes. Those of the caller are only borrowed
+// The device tensors that a structured operator writes. The caller's tensors are only borrowed
 // during the call, because a second reference to a tensor with a Python object requires the GIL.
 template <size_t kCount, OutputKind kKind>
 class Outputs {
@@ -110,7 +110,7 @@ class Outputs {
       return slots_[index].defined();
     }
   }
-  // Returns the tensors of a functional variant; otherwise nullptr, because the caller has them.
+  // Returns a functional variant's tensors; otherwise nullptr, because the caller has them.
   auto take() {
     if constexpr (kGiven) {
       return nullptr;
@@ -191,7 +191,7 @@ class StructuredKernel final : public Base {
 
   // Restores the operands at the end of its lifetime, for kernels that run again: impl() may
   // consume operands. Kernels with two 16-bit operands, one of them a scalar, remove the scalar
-  // from their iterator (BinaryOpsKernel.cpp); an output of another dtype is computed in a
+  // from their iterator (BinaryOpsKernel.cpp); an output of a different dtype is computed in a
   // temporary tensor, which cast_outputs() releases.
   class KeptOperands {
    public:

@@ -47,7 +47,7 @@ class Variant:
     operands: list[tuple[str, str]]  # a method of Operands, and its argument
     has_fast_path: bool
     given_outputs: list[str]
-    result: str  # the returned expression; for the functional variant: of Converting
+    result: str  # the returned expression; the functional variant uses it only with Converting
 
 
 class StructuredOperator:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The table of torch's structured operators with a CPU kernel: they have a Meta kernel that reads
+// The table of torch's structured operators with a CPU kernel. These have a Meta kernel that reads
 // only shapes, and an out= variant that writes to given outputs, so the boxed fallback runs them
 // without waiting. generate.py generates the table from torch's operator list. Any thread may read
 // it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads the operators of the installed PyTorch and their C++ signatures through torchgen."""
+"""Reads the installed PyTorch's operators and their C++ signatures through torchgen."""
 
 import pathlib
 import re
@@ -24,7 +24,7 @@ from torchgen.model import (
 
 
 class Torch:
-    """The operators of the installed PyTorch, and their kernels for the CPU."""
+    """The installed PyTorch's operators, and their CPU kernels."""
 
     def __init__(self) -> None:
         folder = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
@@ -96,7 +96,7 @@ class CppArgument:
 
 
 def cpp_arguments(function: NativeFunction) -> list[CppArgument]:
-    """Return the arguments of an operator's C++ function."""
+    """Return the arguments to an operator's C++ function."""
     with _dispatcher_types(function):
         return [CppArgument(binding) for binding in _signature(function).arguments()]
 

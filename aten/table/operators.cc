@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The operators that have a kernel in the minimal driver's table: add, mul, mm, relu,
-// threshold_backward and sum for float32, fill_ and copies for every dtype of up to 8 bytes. A call that the
-// kernel does not support, for instance with another dtype, uses the host fallback. Any thread may
-// call them.
+// threshold_backward and sum for float32, fill_ and copies for every dtype of up to 8 bytes. A call
+// that the kernel does not support, for instance with another dtype, uses the host fallback. Any
+// thread may call them.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty_like.h>
@@ -35,6 +36,11 @@ bool is_supported(const at::Tensor& tensor, c10::Device device) {
   return tensor.defined() && tensor.device() == device && tensor.layout() == at::kStrided &&
          tensor.scalar_type() == at::kFloat && tensor.dim() <= OPENREG_MINIMAL_MAX_RANK &&
          !tensor.is_neg();
+}
+
+// Whether a tensor is a number of Python or a scalar on the CPU that converts to a float.
+bool is_scalar(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.dim() == 0 && !tensor.is_complex();
 }
 
 // Whether a kernel may read `input` while it writes `output`. An elementwise kernel may do so in
@@ -79,8 +85,8 @@ void launch(const char* name, c10::Device device, const orKernelArguments& argum
   const DeviceScope scope(device.index());
   orKernel_t kernel = nullptr;
   OPENREG_CHECK(orGetKernel(&kernel, name));
-  OPENREG_CHECK(orLaunchKernel(current_native_stream(device.index()), kernel, &arguments,
-                               sizeof(arguments)));
+  OPENREG_CHECK(
+      orLaunchKernel(current_native_stream(device.index()), kernel, &arguments, sizeof(arguments)));
 }
 
 // Launches `output` = kernel(a, b) if the kernel supports the call.
@@ -124,12 +130,17 @@ std::optional<at::Tensor> returned(bool launched, const at::Tensor& result) {
 
 // add.out(self, other, *, alpha, out)
 std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
-  const at::Tensor& output = arguments[3].toTensor();
+  const at::Tensor& a = arguments[0].toTensor();
+  const at::Tensor& b = arguments[1].toTensor();
   const at::Scalar alpha = arguments[2].toScalar();
-  return returned(!alpha.isComplex() &&
-                      launch_binary("add", arguments[0].toTensor(), arguments[1].toTensor(),
-                                    alpha.toDouble(), output),
-                  output);
+  const at::Tensor& output = arguments[3].toTensor();
+  if (alpha.isComplex()) {
+    return std::nullopt;
+  }
+  if (is_scalar(b) && alpha.equal(1)) {
+    return returned(launch_unary("add_scalar", a, b.item().toDouble(), output), output);
+  }
+  return returned(launch_binary("add", a, b, alpha.toDouble(), output), output);
 }
 
 // mul.out(self, other, *, out)
@@ -137,8 +148,7 @@ std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
   const at::Tensor& output = arguments[2].toTensor();
-  // A number of Python is a CPU tensor without dimensions.
-  if (b.is_cpu() && b.dim() == 0 && !b.is_complex()) {
+  if (is_scalar(b)) {
     return returned(launch_unary("mul_scalar", a, b.item().toDouble(), output), output);
   }
   return returned(launch_binary("mul", a, b, 0, output), output);
@@ -147,10 +157,10 @@ std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
 // threshold_backward.grad_input(grad_output, self, threshold, *, grad_input)
 std::optional<at::Tensor> threshold_backward(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& output = arguments[3].toTensor();
-  return returned(launch_binary("threshold_backward", arguments[0].toTensor(),
-                                arguments[1].toTensor(), arguments[2].toScalar().toDouble(),
-                                output),
-                  output);
+  return returned(
+      launch_binary("threshold_backward", arguments[0].toTensor(), arguments[1].toTensor(),
+                    arguments[2].toScalar().toDouble(), output),
+      output);
 }
 
 // relu(self)
@@ -194,7 +204,8 @@ std::optional<at::Tensor> mm(at::ArrayRef<c10::IValue> arguments) {
   if (!is_supported(output, device) || !is_supported(a, device) || !is_supported(b, device) ||
       a.dim() != 2 || b.dim() != 2 || a.size(1) != b.size(0) ||
       output.sizes() != at::IntArrayRef{a.size(0), b.size(1)} || !may_write(output) ||
-      !may_write(output, a, /*elementwise=*/false) || !may_write(output, b, /*elementwise=*/false)) {
+      !may_write(output, a, /*elementwise=*/false) ||
+      !may_write(output, b, /*elementwise=*/false)) {
     return std::nullopt;
   }
   orKernelArguments call{};
@@ -216,19 +227,14 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& output = arguments[4].toTensor();
   const c10::Device device = output.device();
   if (!is_supported(output, device) || !is_supported(self, device) || !may_write(output) ||
-      !may_write(output, self, /*elementwise=*/false)) {
+      !may_write(output, self, /*elementwise=*/false) ||
+      (!arguments[3].isNone() && arguments[3].toScalarType() != at::kFloat)) {
     return std::nullopt;
   }
-  std::vector<bool> reduced(static_cast<size_t>(self.dim()), arguments[1].isNone());
-  if (!arguments[1].isNone()) {
-    const std::vector<int64_t> dimensions = arguments[1].toIntVector();
-    for (const int64_t dimension : dimensions) {
-      reduced[static_cast<size_t>(c10::maybe_wrap_dim(dimension, self.dim()))] = true;
-    }
-    if (dimensions.empty()) {
-      reduced.assign(reduced.size(), true);
-    }
-  }
+  const std::vector<int64_t> dimensions =
+      arguments[1].isNone() ? std::vector<int64_t>() : arguments[1].toIntVector();
+  const auto reduced = at::dim_list_to_bitset(
+      dimensions.empty() ? at::OptionalIntArrayRef() : dimensions, static_cast<size_t>(self.dim()));
   const bool keep = arguments[2].toBool();
   std::vector<int64_t> sizes;
   for (int64_t dimension = 0; dimension < self.dim(); ++dimension) {
@@ -266,8 +272,8 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   return output;
 }
 
-// A copy between strided tensors of the device. The driver's memcpy is faster for equal layouts, and
-// all other copies go through the host.
+// A copy between strided tensors of the device. The driver's memcpy is faster for equal layouts.
+// Copies that the kernel does not support go through the host.
 void copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const size_t size = dst.element_size();
   const bool same_layout = dst.sizes() == src.sizes() && dst.strides() == src.strides() &&

@@ -19,8 +19,8 @@
 namespace openreg {
 namespace {
 
-// Up to this size a pageable source is copied to a staging buffer instead of waiting for the copy:
-// staging takes about as long as waking up the worker and the caller.
+// Up to this size the call copies a pageable source to a staging buffer instead of waiting for the
+// copy. Staging takes about as long as waking up the worker and the caller.
 constexpr size_t kStageBytes = 64 * 1024;
 
 constexpr const char* kName = "aten::_copy_from";
@@ -37,8 +37,8 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
   synchronize_stream(current_native_stream(device));
 }
 
-// Makes work queued from now on on the stream of `later` wait for work already queued on that of
-// `earlier`.
+// Makes the stream of `later` wait for the work already queued on the stream of `earlier`. Only
+// work queued from now on waits.
 void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   const orStream_t first = current_native_stream(earlier);
   if (C10_UNLIKELY(sanitizes_streams())) {
@@ -109,7 +109,7 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
   copy_and_wait(device, dst, src);
 }
 
-// Throws, at the call, the error that the kernel would throw for tensors of different shapes.
+// Throws, at the call, the error that the kernel would throw for shapes that do not match.
 void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
   if (C10_LIKELY(src.sizes() == dst.sizes())) {
     return;
@@ -127,7 +127,8 @@ bool is_copy_of_itself(const at::Tensor& src, const at::Tensor& dst) {
           dst.strides() == src.strides() && same_elements(dst, src));
 }
 
-// Checks overlap like the CPU's TensorIterator: written memory must not be read in another order.
+// Checks overlap like the CPU's TensorIterator: written memory must not be read in a different
+// order.
 void check_overlap(const at::Tensor& src, const at::Tensor& dst) {
   at::assert_no_internal_overlap(dst);
   if (src.storage().is_alias_of(dst.storage())) {
@@ -150,7 +151,7 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_bloc
     copy_to_host(dst, src, non_blocking);
   } else if (!is_device(src)) {
     TORCH_CHECK(src.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device(),
-                ": only openreg and CPU tensors can be copied to it");
+                ": only openreg and CPU tensors can be copied to openreg");
     copy_from_host(dst, src, non_blocking);
   } else if (dst.get_device() == src.get_device()) {
     queue_copy(dst.get_device(), dst, src);
@@ -195,7 +196,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }
 
 // Copies handle the conjugate and negative bits themselves. Without these registrations, torch
-// would first resolve the bits with a clone(), which is a copy, in infinite recursion.
+// would first resolve the bits with a clone(), which is itself a copy, and so recurse infinitely.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

@@ -7,16 +7,17 @@
 //   within a device      queued on its current stream
 //   between devices      queued on the source's current stream, after the destination's stream,
 //                        which then waits for it
-//   from pinned memory   with non_blocking: queued; the memory is not reused before it has run
-//                        without: complete, in stream order, when the call returns
+//   from pinned memory   with non_blocking: queued; the memory is not reused before the copy has
+//                        run. Without: complete, in stream order, when the call returns
 //   from pageable memory complete when the call returns if the stream is idle or the copy is large;
 //                        otherwise copied to a staging buffer and queued. The caller may change the
 //                        source after the call
-//   to the host          complete when the call returns, except to pinned memory with non_blocking
+//   to the host          complete when the call returns, except for a copy to pinned memory with
+//                        non_blocking
 //
 // The copy kernel moves the elements. Without one, copies between contiguous tensors of the same
-// dtype are copies of the driver, and all others go through the host (host_copy.h). A vendor starts
-// with that and registers a copy kernel of the device later.
+// dtype are driver copies, and all others go through the host (host_copy.h). A vendor starts with
+// that and registers a device copy kernel later.
 //
 // Any thread may call it.
 #ifndef ATEN_TENSORS_COPY_H_
@@ -34,12 +35,12 @@ namespace openreg {
 using CopyKernel = void (*)(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                             bool awaited);
 
-// Reads the only element of a device tensor after its stream was synchronized; called by every
-// item(). Without a reader, the driver copies the element.
+// Reads the only element of a device tensor after its stream was synchronized. Every item() calls
+// it. Without a reader, the driver copies the element.
 using ScalarReader = at::Scalar (*)(const at::Tensor& self);
 
-// Set the copy kernel and the scalar reader of the process. Called while a library is loaded,
-// before any copy.
+// Set the process's copy kernel and scalar reader. Called while a library is loaded, before any
+// copy.
 void set_copy_kernel(CopyKernel kernel);
 void set_scalar_reader(ScalarReader reader);
 

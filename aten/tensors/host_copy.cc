@@ -40,7 +40,7 @@ void copy_through_host(c10::DeviceIndex device, const at::Tensor& dst, const at:
     copy_bytes(device, dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes());
     return;
   }
-  // The CPU tensor is accessed on this thread, so earlier work of the stream must have finished.
+  // The CPU tensor is accessed on this thread, so earlier work on the stream must have finished.
   if (!is_device(src) || !is_device(dst)) {
     synchronize_stream(current_native_stream(device));
   }

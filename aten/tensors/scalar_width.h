@@ -17,8 +17,7 @@
 namespace openreg {
 
 // Returns the interval between limits of torch's dtypes that contains a value; 0 if every dtype can
-// represent it. Limits of integers are listed twice, because some operators accept the next number
-// too.
+// represent it. Integer limits are listed twice, because some operators accept the next number too.
 inline uint64_t width_of(double value) {
   constexpr double kLimits[] = {127,
                                 128,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Operators of sparse, quantized and nested tensors (tensor_parts.h) that access no data: they
+// Operators on sparse, quantized and nested tensors (tensor_parts.h) that access no data: they
 // create a tensor, query it, or change its parts. torch's CPU functions work for every device and
 // are registered here. Operators that compute use the fallback (//aten/fallback). Any thread may
 // call them.
@@ -60,8 +60,8 @@
 namespace openreg {
 namespace {
 
-// Calls a torch factory with the device of its options as the current device, which torch's sparse
-// objects use as their device.
+// Calls a torch factory with the device of its options as the current device, because torch's
+// sparse objects use the current device.
 template <auto kFactory, class Signature>
 struct OnDevice;
 template <auto kFactory, class... Arguments>
@@ -113,14 +113,14 @@ at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non
   return dst;
 }
 
-// Implements _to_copy of a nested tensor. torch's kernel is written for the CPU; here only the
+// Implements _to_copy for a nested tensor. torch's kernel is written for the CPU; here only the
 // buffer is copied, and the sizes and strides stay on the CPU.
 at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                           std::optional<at::Layout> layout, std::optional<at::Device> device,
                           std::optional<bool> pin_memory, bool non_blocking,
                           std::optional<at::MemoryFormat> memory_format) {
   TORCH_CHECK(layout.value_or(self.layout()) == self.layout(),
-              "openreg: a nested tensor of layout ", self.layout(),
+              "openreg: a nested tensor with layout ", self.layout(),
               " cannot be converted to layout ", *layout);
   at::Tensor buffer = parts_of(self).front();
   buffer = at::_ops::_to_copy::call(buffer, dtype, std::nullopt, device, pin_memory, non_blocking,
@@ -128,7 +128,7 @@ at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> 
   return make_from_parts(self, {buffer});
 }
 
-// Registers the factories of quantized tensors. Both keys need them, because a factory is called
+// Registers the factories for quantized tensors. Both keys need them, because a factory is called
 // without a tensor, or with one that is not quantized.
 void make_quantized_tensors(torch::Library& library) {
   library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // torch's functions for set_ and resize_ grow a storage with memcpy on the CPU; here the hooks grow
-// it in the order of the device's stream (runtime/c10/hooks.cc). torch's _lazy_clone shares memory
-// until one side is written, which does not work for this device: it handles neither the device nor
-// the streams of the shared memory, and fails with an exception. Here the copy is made immediately.
+// it with a copy in stream order (runtime/c10/hooks.cc). torch's _lazy_clone shares memory until
+// one side is written, which does not work for this device: torch handles neither the device nor
+// the streams of such memory, and throws an exception. Here the copy is made immediately.
 #include "aten/tensors/storage.h"
 
 #include <ATen/Context.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Creates storages of device tensors, and implements set_ and resize_ for quantized and strided
+// Creates storages for device tensors, and implements set_ and resize_ for quantized and strided
 // tensors. Any thread may call these functions.
 #ifndef ATEN_TENSORS_STORAGE_H_
 #define ATEN_TENSORS_STORAGE_H_
@@ -23,7 +23,7 @@ inline c10::Storage make_storage(c10::DataPtr memory, size_t bytes) {
       /*resizable=*/true));
 }
 
-// Implements resize_. The storage grows in the order of the current stream, and never shrinks.
+// Implements resize_. The storage never shrinks; growing it is ordered on the current stream.
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> memory_format);
 

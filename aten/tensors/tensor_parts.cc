@@ -29,7 +29,7 @@ at::SparseCsrTensorImpl& compressed(const at::Tensor& tensor) {
   return static_cast<at::SparseCsrTensorImpl&>(*tensor.unsafeGetTensorImpl());
 }
 
-// Returns null for a tensor that is not quantized per channel.
+// Returns the per-channel quantizer of `tensor`, or null if it has none.
 const at::PerChannelAffineQuantizer* channels_of(const at::Tensor& tensor) {
   return dynamic_cast<const at::PerChannelAffineQuantizer*>(
       at::get_qtensorimpl(tensor)->quantizer().get());
@@ -94,7 +94,7 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
     return {integers_of(tensor)};
   }
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided,
-                              "openreg: CPU kernels cannot use a device tensor of layout ",
+                              "openreg: CPU kernels cannot use a device tensor with layout ",
                               tensor.layout());
   return {at::native::get_nested_tensor_impl(tensor)->get_unsafe_storage_as_tensor()};
 }

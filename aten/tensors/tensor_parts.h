@@ -9,7 +9,7 @@
 //   nested, strided layout        the buffer (sizes, strides and offsets are CPU tensors)
 //
 // A device tensor of one of these kinds is the same type of object as on the CPU, but its parts are
-// device tensors. (Nested tensors of jagged layout are composed of strided tensors in Python.)
+// device tensors. (Nested tensors with jagged layout are composed of strided tensors in Python.)
 // Nothing is copied here. Any thread may call these functions; the caller must synchronize changes
 // to a tensor.
 #ifndef ATEN_TENSORS_TENSOR_PARTS_H_
@@ -24,7 +24,7 @@ namespace openreg {
 bool has_parts(const at::Tensor& tensor);
 
 // Returns the parts themselves, not views of them, except for a quantized tensor, whose first part
-// is a tensor of integer dtype over the same storage.
+// is an integer tensor over the same storage.
 std::vector<at::Tensor> parts_of(const at::Tensor& tensor);
 
 // Returns a tensor with these parts on their device, and otherwise with the properties of `like`.

@@ -52,7 +52,7 @@ py::object wrapped(at::Tensor tensor) {
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
 }
 
-// The requirements for one input of a call.
+// The requirements for one of a call's inputs.
 struct Operand {
   py::object number;  // an input that is not a tensor must be equal to this
   Numbers sizes;
@@ -67,7 +67,7 @@ struct Operand {
     return tensor.sizes() == c10::IntArrayRef(sizes) &&
            tensor.strides() == c10::IntArrayRef(strides);
   }
-  // Returns a view of an input of this layout in which no element is repeated.
+  // Returns a view of an input with this layout; the view contains no element twice.
   at::Tensor elements_of(const at::Tensor& tensor) const {
     return c10::IntArrayRef(copied_sizes) == c10::IntArrayRef(sizes)
                ? tensor
@@ -75,14 +75,14 @@ struct Operand {
   }
 };
 
-// Describes one result of a call.
+// Describes one of a call's results.
 struct Result {
   enum class Kind : uint8_t { kObject, kInput, kViewOfInput, kOwned };
   Kind kind = Kind::kObject;
   py::object object;         // kObject: not a tensor; returned by every call
   size_t input = 0;          // kInput, kViewOfInput: the index of the input
   at::Tensor recorded;       // kOwned: the tensor in the graph's memory
-  c10::DispatchKeySet keys;  // kViewOfInput: these and the following members
+  c10::DispatchKeySet keys;  // kViewOfInput: this member and those below
   caffe2::TypeMeta dtype;
   Numbers sizes;
   Numbers strides;
@@ -164,7 +164,7 @@ class Recording {
   }
 
   // Returns the indices of the inputs whose address differs from the captured one, or None if the
-  // number or the layouts of the inputs differ.
+  // number of inputs or their layouts differ.
   py::object moved(const py::list& inputs) const {
     if (!has_layouts_of(inputs)) {
       return py::none();
@@ -252,7 +252,7 @@ class Recording {
     }
     for (auto& [impl, owned] : found) {
       TORCH_CHECK(owned.storage.use_count() == owned.uses,
-                  "the memory of a result is referenced elsewhere, for example by a constant");
+                  "a result's memory is referenced elsewhere, for example by a constant");
       owned_.push_back(std::move(owned));
     }
   }
@@ -339,8 +339,8 @@ class Recording {
     }
   }
 
-  // Makes `stream` wait for all work queued on the stream of the last call, which may still read
-  // the results that this replay overwrites.
+  // Makes `stream` wait for all work queued on the last call's stream, which may still read the
+  // results that this replay overwrites.
   void follow(const c10::Stream& stream) {
     if (last_ && *last_ != stream) {
       orStreamCaptureStatus status = orStreamCaptureStatusNone;

@@ -2,7 +2,7 @@
 """Implements ``torch.compile(backend="openreg")``: checks a captured graph and compiles it.
 
 torch finds this backend, and ``openreg_debug``, which also reports on graphs, through the entry
-points of group ``torch_dynamo_backends``.
+points in group ``torch_dynamo_backends``.
 """
 
 import functools
@@ -18,7 +18,7 @@ from torch_openreg_compile import checkpointing, dead_code
 from torch_openreg_compile.options import parse
 from torch_openreg_compile.validation import validate
 
-#: Modes of torch.compile, expressed as options.
+#: The modes of torch.compile, expressed as options.
 _MODES: dict[str | None, dict[str, Any]] = {
     None: {},
     "default": {},
@@ -41,17 +41,18 @@ def openreg(
 
     Args:
         gm: the graph; it is changed in place.
-        example_inputs: the values of its placeholders, in their order.
+        example_inputs: the values of the graph's placeholders, in the same order.
         mode: "reduce-overhead" is equivalent to options ``{"passes": [], "then": "graph"}``.
         options: the fields of ``torch_openreg_compile.options.Options``. Without options the graph
             runs as captured; with options it goes through passes and AOTAutograd (``pipeline``).
 
     Returns:
         A callable that runs the graph. Without options it is the graph's forward, which uses the
-        caller's autograd, autocast and streams; with options, they determine what runs.
+        caller's autograd, autocast and streams; with options, the options determine what runs.
 
     Raises:
-        GraphError: if the graph or an input is rejected; torch wraps it in a BackendCompilerFailed.
+        GraphError: if the graph or an input is rejected; torch wraps this error in a
+            BackendCompilerFailed.
         ValueError: for an unknown mode or option.
     """
     if mode not in _MODES:
@@ -77,7 +78,7 @@ def openreg(
 
 @functools.cache
 def _dump_folder() -> str:
-    """Return the folder for the graphs of this process."""
+    """Return the folder for this process's graphs."""
     return tempfile.mkdtemp(prefix="openreg_debug_")
 
 
@@ -90,9 +91,9 @@ def openreg_debug(
 ) -> Callable[..., Any]:
     """Compile like ``openreg`` with options, by default with all passes, and report on each graph.
 
-    The report goes to standard error. The graphs are written as DOT files to the folder of option
-    ``dump``, by default a new temporary folder. Arguments, result and errors are those of
-    ``openreg``.
+    The report goes to standard error. The graphs are written as DOT files to the folder given by
+    option ``dump``, by default a new temporary folder. Arguments, result and errors are the same as
+    for ``openreg``.
     """
     given = {"debug": True, **(options or {})}
     given.setdefault("dump", _dump_folder())

@@ -2,10 +2,10 @@
 """Makes checkpointed regions of a graph work outside of AOTAutograd.
 
 torch._dynamo captures ``torch.utils.checkpoint`` as an operator on a graph. The operator is
-designed for AOTAutograd, which handles random numbers itself. Called directly, it would recompute a
-region with random numbers that differ from those of forward, and the gradient of dropout would be
-wrong. Therefore, in a graph that runs without AOTAutograd, the operator is replaced by the original
-call of ``checkpoint``.
+designed for AOTAutograd, which handles random numbers itself. If it were called directly, it would
+recompute a region with random numbers that differ from those in the forward, and dropout's gradient
+would be wrong. Therefore, in a graph that runs without AOTAutograd, the operator is replaced by the
+original call to ``checkpoint``.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ def checkpoint_graph(graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     Args:
         graph: the checkpointed region.
         args: its positional arguments.
-        kwargs: its keyword arguments, and those of ``torch.utils.checkpoint.checkpoint``.
+        kwargs: its keyword arguments, and keyword arguments for
+            ``torch.utils.checkpoint.checkpoint``.
     """
     divide: Callable[..., Any] = TagActivationCheckpoint.divide_kwargs
     settings, graph_kwargs = divide(kwargs)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolution operators for compiled graphs, whose results have a known memory format.
+"""Convolution operators for compiled graphs, with results in a known memory format.
 
 The memory format of a convolution's result depends on the formats of its operands. In addition, for
 devices other than the CPU the compiler separates the bias from the convolution and does not select
 the fast format. Therefore compiled graphs call the operators defined here: images are
-channels-last, which is fastest in the CPU's kernels, and weights are unchanged.
+channels-last, which is fastest with CPU kernels, and weights are unchanged.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ def _convolution_backward(
 
 
 def _define(operator: torch._ops.OpOverload, function: Any) -> torch._ops.OpOverload:
-    """Define an operator with the name and schema of another; operands may have any format."""
+    """Define an operator with the name and schema of ``operator``; operands may have any format."""
     name = operator._schema.name.removeprefix("aten::")
     schema = str(operator._schema).removeprefix("aten::")
     _LIBRARY.define(schema, tags=(torch.Tag.flexible_layout,))
@@ -55,7 +55,7 @@ def _define(operator: torch._ops.OpOverload, function: Any) -> torch._ops.OpOver
     return defined
 
 
-#: Maps an operator of torch to its replacement in compiled graphs.
+#: Maps each of torch's operators to its replacement in compiled graphs.
 REPLACEMENTS = {
     operator: _define(operator, function)
     for operator, function in (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generates the C++ host code around the kernels, for ``cpp_wrapper`` and AOT compilation.
 
-Operators without a generated kernel are called as C functions of libopenreg_aoti.so, which are
-named like torch's functions for its own devices. That library must be loaded before the generated
-code: ``torch.openreg._load_compiled_operators()``.
+Operators without a generated kernel are called as C functions from libopenreg_aoti.so. These
+functions are named like the ones that torch provides for its own devices. The library must be
+loaded before the generated code; ``torch.openreg._load_compiled_operators()`` loads it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from torch_openreg_compile import graph_policy, source_text
 from torch_openreg_compile.name import DEVICE_TYPE
 
 # Part of the constructor of an ahead-of-time compiled model. torch parses the device's name there
-# and supports only its own devices, so the index is passed as that of a CPU (aten/aoti/runner.cc).
+# and supports only its own devices, so the name is that of a CPU with the device's index
+# (aten/aoti/runner.cc).
 _SET_DEVICE = """
 device_type_ = aoti_torch_device_type_privateuse1();
 device_idx_ = device_idx_ < 0 ? 0 : device_idx_;
@@ -41,7 +42,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         parent_wrapper: PythonWrapperCodegen | None,
         partition_signatures: Any = None,
     ) -> PythonWrapperCodegen:
-        """Return the code generator of a graph or subgraph."""
+        """Return the code generator for a graph or subgraph."""
         return OpenRegCppWrapper()
 
     @staticmethod
@@ -65,7 +66,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
             self.header.splice(torch.get_device_module(DEVICE_TYPE)._compiled_operators())
 
     def write_header(self) -> None:
-        """Write the header of the code."""
+        """Write the code's header."""
         if V.graph.aot_mode:
             # torch would precompile a header named after this device, which does not exist. The
             # setting is read later, and there is no hook to restore it afterwards.
@@ -133,13 +134,13 @@ class OpenRegCppWrapper(CppWrapperCpu):
         )
 
     def _generate_end_jit(self, result: Any) -> None:
-        # The compiler flags and the precompiled header are those of the CPU.
+        # Use the CPU's compiler flags and precompiled header.
         self.device = "cpu"
         super()._generate_end_jit(result)
         self.device = DEVICE_TYPE
 
     def codegen_device(self, device: torch.device) -> str:
-        """Return type and index of a device in C++."""
+        """Return the type and the index of a device as C++ text."""
         if device.type != DEVICE_TYPE:
             return str(super().codegen_device(device))
         self.used_cached_devices.add("privateuse1")
@@ -148,7 +149,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
     def codegen_write_arg_with_large_length_string(
         self, arg_name: str, *others: Any, **more: Any
     ) -> None:
-        """Write a member of a model in its constructor; set the device before the first member."""
+        """Write a member in a model's constructor; set the device before the first member."""
         if arg_name == "in_spec_":
             self.prefix.splice(_SET_DEVICE)
         super().codegen_write_arg_with_large_length_string(arg_name, *others, **more)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Removes nodes of a graph whose results are not used.
+"""Removes graph nodes whose results are not used.
 
-A graph of torch._dynamo calls Python functions and methods of tensors: ``x.add_(1)`` with an unused
+A graph from torch._dynamo calls Python functions and tensor methods: ``x.add_(1)`` with an unused
 result still changes x, dropout still draws random numbers, batch_norm still updates its statistics.
 fx's own elimination treats every method as pure and is documented as unsound. Here a node is
-removed only if the schema of its operator proves that it has no side effects. All other nodes are
-kept and cost only their time.
+removed only if its operator's schema proves that it has no side effects. All other nodes are kept,
+which only costs time.
 """
 
 import operator

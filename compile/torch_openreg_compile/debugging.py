@@ -17,7 +17,7 @@ from torch._guards import CompileContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from torch_openreg_compile.lowering import value_of
+from torch_openreg_compile.aten_graph import value_of
 from torch_openreg_compile.options import Options
 
 _unnamed = itertools.count()
@@ -50,7 +50,7 @@ def operators(graph: fx.Graph) -> list[fx.Node]:
 def fusable_groups(gm: fx.GraphModule) -> list[list[fx.Node]]:
     """Return groups of two or more pointwise operators, each of which could be one kernel.
 
-    The operators of a group depend on each other, and on nothing that depends on the group.
+    The operators in a group depend on each other, and on nothing that depends on the group.
     """
     partitioner = CapabilityBasedPartitioner(gm, _Pointwise(), allows_single_node_partition=True)
     groups = [sorted(partition.nodes) for partition in partitioner.propose_partitions()]
@@ -58,7 +58,7 @@ def fusable_groups(gm: fx.GraphModule) -> list[list[fx.Node]]:
 
 
 def describe(value: Any) -> str:
-    """Return dtypes and shapes of a value: ``float32[2, 3]``, ``(float32[2], int64[2])``."""
+    """Return a value's dtypes and shapes: ``float32[2, 3]``, ``(float32[2], int64[2])``."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (tuple, list)):
@@ -67,7 +67,7 @@ def describe(value: Any) -> str:
 
 
 def title(gm: fx.GraphModule) -> str:
-    """Return the size of a graph: ``Graph: 3 ops, 1 fusable groups``."""
+    """Return a graph's size: ``Graph: 3 ops, 1 fusable groups``."""
     return f"Graph: {len(operators(gm.graph))} ops, {len(fusable_groups(gm))} fusable groups"
 
 

@@ -61,7 +61,7 @@ class OpenRegInterface(DeviceInterface):
 
         @staticmethod
         def get_device_properties(device: _Device = None) -> Any:
-            """Return the properties of ``device``, or of the recorded device for None."""
+            """Return the properties of ``device``, or those of the recorded device for None."""
             if DEVICE_TYPE not in caching_worker_device_properties:
                 caching_worker_device_properties[DEVICE_TYPE] = [
                     _device.get_device_properties(index) for index in range(_device.device_count())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The last graph transformations before kernels are generated for the device.
 
-In some places torch's compiler decides by device name, and makes the decision that generated C++
-needs only for the CPU. This module makes those decisions on the graph. docs/compile.md lists them.
+In some places torch's compiler decides by device name, and decides as generated C++ requires only
+for the CPU. This module makes those decisions on the graph. docs/compile.md lists them.
 """
 
 from importlib.resources import files
@@ -19,7 +19,8 @@ from torch_openreg_compile.name import DEVICE_TYPE
 
 aten = torch.ops.aten
 
-# Operators whose results are cheaper to buffer than to recompute for each use: torch's CPU list.
+# Operators whose results are cheaper to buffer than to recompute for each use. The list is the one
+# that torch uses for the CPU.
 _HEAVY = frozenset(
     packet.default
     for packet in (aten.exp, aten.log, aten.log10, aten.log1p, aten.log2, aten.sigmoid, aten.tanh)
@@ -60,7 +61,7 @@ def keep_heavy_results(graph: fx.Graph) -> None:
 
 
 def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
-    """Apply argmax and argmin of a whole tensor to the flattened tensor.
+    """Flatten a tensor before argmax or argmin over all its dimensions.
 
     For several dimensions, the generated index is correct on the CPU in any loop order, but on
     other devices only in memory order.
@@ -128,7 +129,7 @@ class DevicePass(CustomGraphModulePass):
         gm.recompile()
 
     def uuid(self) -> Any:
-        """Return a hash of this package's files, which is part of the keys of torch's caches.
+        """Return a hash of this package's files, which is part of torch's cache keys.
 
         Otherwise torch would reuse graphs that were compiled by an earlier version.
         """

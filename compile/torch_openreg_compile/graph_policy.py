@@ -67,12 +67,12 @@ def record_reason_against(graph: GraphLowering) -> None:
 def _reason_of_devices(devices: Collection[torch.device]) -> str | None:
     if len(devices) == 1 and {device.type for device in devices} == {DEVICE_TYPE}:
         return None
-    return f"tensors of several devices: {', '.join(sorted(map(str, devices)))}"
+    return f"tensors on several devices: {', '.join(sorted(map(str, devices)))}"
 
 
 def _reason_of_torch(code: CompiledFxGraph) -> str | None:
     if set(code.device_types) - {"meta"} != {DEVICE_TYPE} or len(code.device_idxs) != 1:
-        return f"tensors of several devices: {', '.join(sorted(code.device_types))}"
+        return f"tensors on several devices: {', '.join(sorted(code.device_types))}"
     # torch rejects every device except "cuda", unless it found another reason first.
     (index,) = code.device_idxs
     refused: dict[torch.device, Any] = {torch.device(DEVICE_TYPE, index): None}
@@ -91,7 +91,7 @@ class GraphPolicy(CUDAGraphPolicy):
         )
 
     def wrap_output(self, output_code: _Code) -> _Code:
-        """Make a compiled graph of the device run by replays if ``triton.cudagraphs`` is set."""
+        """Make a compiled graph for the device run by replays if ``triton.cudagraphs`` is set."""
         if (
             not isinstance(output_code, CompiledFxGraph)
             or not config.triton.cudagraphs

@@ -2,7 +2,7 @@
 """Registers generated kernels for the device with torch's compiler (``torch.compile(model)``)."""
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch._inductor.codegen.common import (
@@ -96,10 +96,12 @@ def _leave_out_of_combinations() -> None:
     ForeachKernelSchedulerNode.set_group_algorithm_for_combo_kernels(of_other_devices)
 
 
-def _refuse_to_generate(scheduler: Any) -> NoReturn:  # noqa: ARG001 - as torch calls it
-    """Raise the error of a driver that cannot run generated kernels."""
-    torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
-    raise AssertionError("unreachable")
+class _NoScheduling(scheduling.OpenRegScheduling):
+    """The scheduling for a driver that cannot run generated kernels: raises the error."""
+
+    def __init__(self, scheduler: Scheduler | None) -> None:
+        torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
+        super().__init__(scheduler)  # type: ignore[no-untyped-call]
 
 
 def register() -> None:
@@ -111,7 +113,7 @@ def register() -> None:
         DEVICE_TYPE,
         scheduling.OpenRegScheduling
         if device_module._supports_compiled_operators()
-        else _refuse_to_generate,
+        else _NoScheduling,
         wrapper.OpenRegWrapper,
         cpp_wrapper.OpenRegCppWrapper,
         device_custom_pass=DevicePass(),

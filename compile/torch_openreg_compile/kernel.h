@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel.h - the parts of generated C++ kernels besides their loops. It needs only the standard
+// kernel.h - the parts of generated C++ kernels other than their loops. It needs only the standard
 // library. Generated code contains its text: before a kernel, and before the code that launches the
 // kernel from Python (kernel_launch.h) or from C++ (kernel_call.h).
 //
@@ -43,7 +43,7 @@ inline int team(int most) { return std::min(most, omp_get_max_threads()); }
 // region.
 class Failure {
  public:
-  // Keeps the current exception unless another one is kept. Called in a catch clause.
+  // Keeps the current exception unless one is already kept. Called in a catch clause.
   void keep() noexcept {
     if (!kept_.exchange(true)) {
       exception_ = std::current_exception();

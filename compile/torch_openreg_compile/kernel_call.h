@@ -22,7 +22,7 @@ extern "C" {
 // Converts the program's address `data` to the address that kernels use. Returns false for host
 // memory.
 bool openreg_kernel_address(const void* data, uint64_t* word);
-// Queues run(a copy of the arguments) on the current stream of the device.
+// Queues run() with a copy of the arguments on the current stream of the device.
 void openreg_kernel_launch(const char* name, bool parallel, bool pointwise, int64_t device,
                            int64_t cost, void (*run)(void* arguments), const void* arguments,
                            size_t bytes);
@@ -43,8 +43,8 @@ void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const 
         return;
       }
       throw std::runtime_error(std::string("kernel ") + kernel +
-                               " of device openreg cannot write to a CPU tensor: allocate it on "
-                               "the device");
+                               " of device openreg cannot write to a CPU tensor: allocate the "
+                               "tensor on the device");
     }
     if (value == nullptr) {
       packed->set(index, value);
@@ -60,7 +60,8 @@ void set_operands(Arguments<Parameters...>* packed, const char* kernel,
   (set_operand(packed, kIndices, given, kernel), ...);
 }
 
-// Launches `function` on the current stream of `device`. `cost`: see KernelApi in kernel_launch.h.
+// Launches `function` on the current stream of `device`. KernelApi in kernel_launch.h explains
+// `cost`.
 template <class... Parameters>
 void launch(const KernelSite& site, int64_t device, int64_t cost, void (*function)(Parameters...),
             std::type_identity_t<Parameters>... given) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_launch.h - turns C++ that torch's compiler generates into a kernel of the device.
+// kernel_launch.h - turns C++ that torch's compiler generates into a device kernel.
 //
 // Two sides share this file. The extension module torch_openreg._C provides a KernelApi in a
 // capsule. A generated module imports that and defines, after the text of this file, one function
@@ -8,7 +8,7 @@
 //   extern "C" void kernel(const float* in, float* out, int64_t size);
 //
 // which Python calls with the kernel's cost and its arguments: tensors and integers. The file needs
-// only Python and the standard library, so that it compiles fast.
+// only Python and the standard library, so that it compiles quickly.
 //
 // Python calls the function with the GIL held; the kernel runs on a thread chosen by the device.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
@@ -36,8 +36,9 @@ struct KernelApi {
   // 0. Returns -1 for any other tensor or object. `device` is the device of the previous operands,
   // initially -1.
   int (*operand)(PyObject* tensor, size_t bytes, bool written, uint64_t* word, int64_t* device);
-  // Queues run(copy of the arguments) on the current stream of `device`. `cost` counts elementary
-  // operations of about a quarter of a nanosecond. Returns 0, or -1.
+  // Queues run() with a copy of the arguments on the current stream of `device`. `cost` counts
+  // elementary operations of about a quarter of a nanosecond. Returns 0 on success and -1 on
+  // failure.
   int (*launch)(const KernelSite& site, int64_t device, int64_t cost, void (*run)(void* arguments),
                 const void* arguments, size_t bytes);
 };
@@ -78,7 +79,7 @@ PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Pa
   using Packed = Arguments<Parameters...>;
   static_assert(std::is_trivially_copyable_v<Packed>);
   if (count != static_cast<Py_ssize_t>(Packed::kCount + 1)) {
-    return PyErr_Format(PyExc_TypeError, "kernel %s takes its cost and %zu arguments, not %zd",
+    return PyErr_Format(PyExc_TypeError, "kernel %s takes its cost and %zu arguments, but got %zd",
                         site.name, Packed::kCount, std::max<Py_ssize_t>(count - 1, 0));
   }
   const int64_t cost = PyLong_AsLongLong(given[0]);
@@ -96,7 +97,7 @@ PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Pa
   Py_RETURN_NONE;
 }
 
-// Returns the functions of the runtime; null with a Python error if no compatible runtime exists.
+// Returns the runtime's functions, or null with a Python error if no compatible runtime exists.
 inline const KernelApi* find_api() {
   const auto* api = static_cast<const KernelApi*>(PyCapsule_Import(KernelApi::kCapsule, 0));
   if (api != nullptr && api->version != KernelApi::kVersion) {

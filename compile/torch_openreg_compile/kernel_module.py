@@ -45,7 +45,7 @@ PyMODINIT_FUNC PyInit_{entry_func}(void) {{
 
 @clear_on_fresh_cache
 class KernelModules(CppPythonBindingsCodeCache):
-    """The modules of the device's kernels, keyed by their source."""
+    """The modules for the device's kernels, keyed by their source."""
 
     cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012 - declared as in torch
     cache_clear = staticmethod(cache.clear)
@@ -64,15 +64,15 @@ def openreg_kernel(
     parallel: bool,
     pointwise: bool,
 ) -> CodeCacheFuture | Callable[..., None]:
-    """Compile a kernel, in another process if the compiler has several.
+    """Compile a kernel, in another process if the compiler uses several.
 
     Args:
         compiler: submits work to processes.
-        name: the name of the kernel in errors and traces.
-        argument_types: the C++ types of its parameters.
+        name: the kernel's name in errors and traces.
+        argument_types: the C++ types of the kernel's parameters.
         source: defines ``void kernel(...)``; its first line includes torch's prefix.
         parallel: whether it has parallel regions.
-        pointwise: whether its result is independent of the number of threads.
+        pointwise: whether the result is independent of the number of threads.
 
     Returns:
         A function that launches the kernel on the current stream, called with its cost and its

@@ -19,10 +19,10 @@ COMPILERS = ("eager", "inductor", "graph")
 
 @dataclass(frozen=True)
 class Options:
-    """The checked options of a compilation.
+    """A compilation's checked options.
 
     Attributes:
-        passes: names of passes; passes of the same kind run in this order.
+        passes: the names of passes; passes of the same kind run in this order.
         inexact: whether passes may change rounding beyond what fused operators do.
         then: what runs the graph after the passes: its operators one by one ("eager"), generated
             kernels ("inductor"), or a replay of captured operators ("graph").
@@ -45,7 +45,7 @@ def _passes(value: object) -> tuple[str, ...]:
     names = (*REWRITES, *SIMPLIFICATIONS)
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise TypeError(
-            f"openreg: options['passes'] is {value!r}: pass a list of names of {', '.join(names)}"
+            f"openreg: options['passes'] is {value!r}: pass a list of names from {', '.join(names)}"
         )
     for name in value:
         if name not in names:

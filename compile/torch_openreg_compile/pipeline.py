@@ -23,8 +23,8 @@ from torch._inductor.custom_graph_pass import (
 from torch._inductor.utils import count_tangents
 
 from torch_openreg_compile import dead_code, graph_policy, options
+from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.debugging import Report
-from torch_openreg_compile.lowering import lower
 from torch_openreg_compile.options import Options
 from torch_openreg_compile.passes import aliasing, constants, folding, rewriting, subexpressions
 from torch_openreg_compile.passes.attention import Attention
@@ -121,11 +121,11 @@ def _operators(
 
 
 def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
-    """Run a graph of torch._dynamo through the passes and compile it.
+    """Run a graph from torch._dynamo through the passes and compile it.
 
     Args:
         gm: a valid graph; it is changed in place.
-        inputs: the values of its placeholders.
+        inputs: the values of the graph's placeholders.
         chosen: the passes, and what runs the graph.
 
     Returns:

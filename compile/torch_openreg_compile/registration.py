@@ -2,7 +2,7 @@
 """Registers the device with torch's compiler when a program imports the compiler, not before.
 
 torch.compile's registries are in modules that take a second to import, and torch reads them without
-calling any backend first: there is no entry point for devices. Therefore a finder in
+calling any backend first. There is no entry point for devices either. Therefore a finder in
 ``sys.meta_path`` registers the device as soon as the module with a registry has been imported. No
 part of torch is replaced.
 """
@@ -22,7 +22,7 @@ _Action = Callable[[], None]
 
 
 class _LoaderThenAction(Loader):
-    """Runs the loader of a module, and an action afterwards."""
+    """Runs a module's loader, and an action afterwards."""
 
     def __init__(self, loader: Loader, action: _Action) -> None:
         self._loader = loader
@@ -69,7 +69,7 @@ def after_import(name: str, action: _Action) -> None:
     """Call ``action`` once module ``name`` has been imported: now, or when a program imports it.
 
     Args:
-        name: full name of the module.
+        name: the module's full name.
         action: runs once, in the thread that imports the module, before other threads can use
             the module; its exceptions make the import fail.
     """

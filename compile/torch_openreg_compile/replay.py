@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Replays captured graphs in place of calls of compiled functions.
+"""Replays captured graphs instead of calling compiled functions.
 
 The first call for each tuple of integers (the dynamic sizes) runs the function directly. The second
 call captures it; later calls copy their inputs and replay. Parameters and other inputs that torch
 considers static are not copied: the graph reads them at the captured address. Results are in the
-graph's memory. Results of an earlier call are not overwritten as long as they are referenced: in
-that case the function is captured again, into other memory. A function that cannot be captured runs
+graph's memory. Results of an earlier call are not overwritten as long as they are referenced.
+Instead, the function is captured again, into other memory. A function that cannot be captured runs
 directly, and the log gives the reason (``TORCH_LOGS=cudagraphs``).
 
 docs/compile.md, "Replaying graphs", explains the rules.
@@ -37,7 +37,7 @@ MOST = 64
 #: Maximum number of tuples of integers that are remembered.
 MOST_SIZES = 1024
 
-#: Number of addresses of a static input after which it is copied like the others.
+#: The number of addresses of a static input after which it is copied like other inputs.
 MOST_ADDRESSES = 3
 
 _CAPTURING = threading.Lock()  # one capture at a time, because captures share streams
@@ -55,7 +55,7 @@ def skip(reason: str) -> None:
 
 
 class _Sizes:
-    """The recordings of a function for one tuple of integers."""
+    """A function's recordings for one tuple of integers."""
 
     def __init__(self, copied: set[int]) -> None:
         self.recordings: list[Any] = []
@@ -76,16 +76,16 @@ class _Sizes:
 
 
 class Replay:
-    """Wraps a function of tensors on one device and integers, and replays its captures.
+    """Captures and replays a function whose inputs are integers and tensors on one device.
 
     Args:
         function: takes a list of inputs, which it may clear, and returns a list or a tuple. Its
             only effects must be kernels and copies, because host code is not replayed.
-        device: the index of the device of all tensors.
+        device: the index of the device that has all tensors.
         static: indices of inputs whose addresses usually do not change.
         written: indices of inputs that the function writes to.
 
-    A call takes a list of inputs and clears it. Any thread may call.
+    Calling the object takes a list of inputs and clears it. Any thread may call the object.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Replay:
         self._skips_dynamic = config.triton.cudagraph_skip_dynamic_graphs
 
     def __call__(self, inputs: list[Any]) -> Any:
-        """Call the function, by a replay if a recording fits."""
+        """Replay the function if a recording fits; otherwise run or capture it."""
         if self._integers is None:
             self._integers = tuple(
                 i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)
@@ -149,8 +149,8 @@ class Replay:
         if len(sizes.recordings) >= MOST_ALIKE or count >= MOST:
             self._refuse(
                 f"{count} captures of one function, {len(sizes.recordings)} of them for these "
-                "sizes: too many of its results are referenced at a time, its parameters move, or "
-                "its sizes change with each call"
+                "sizes: too many of its results are referenced at the same time, its parameters "
+                "move, or its sizes change with each call"
             )
             return None
         try:

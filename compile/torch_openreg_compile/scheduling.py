@@ -71,7 +71,7 @@ class LaunchedKernelGroup(KernelGroup):
         self.ws = self.stack.enter_context(_LaunchedWorkSharing(self.loops_code))
 
     def codegen_group(self, name: str | None = None) -> str:
-        """Return the C++ code of the function."""
+        """Return the function's C++ code."""
         self.stack.close()
         if _THROWING.search(self.loops_code.getvalue()):
             loops = self.loops_code
@@ -97,7 +97,7 @@ class LaunchedKernelGroup(KernelGroup):
 
 
 class LaunchedKernelProxy(CppKernelProxy):
-    """A loop nest that stores exceptions of its body until the end of the kernel."""
+    """A loop nest that stores exceptions from its body until the kernel ends."""
 
     def gen_body(self, code: BracesBuffer | None = None) -> None:
         """Write the body, in a try block if a call in it may throw."""
@@ -116,7 +116,7 @@ class LaunchedKernelProxy(CppKernelProxy):
 
 
 class _Loops(tuple[sympy.Expr, ...]):
-    """The sizes of a node's nested loops, whose product matches no other node's.
+    """The sizes of a node's nested loops, with a product that matches no other node's.
 
     For devices other than the CPU, the scheduler treats a node's loops as one loop, multiplies its
     iterations by those of the reductions, and splits the loops of other nodes with the same number
@@ -149,7 +149,7 @@ def _has_changed_loops(node: BaseSchedulerNode) -> bool:
 
 
 class OpenRegScheduling(CppScheduling):
-    """Selects the nodes of each C++ kernel for device openreg, and generates the kernels."""
+    """Selects the nodes for each C++ kernel for device openreg, and generates the kernels."""
 
     kernel_proxy_cls = LaunchedKernelProxy
 
@@ -189,7 +189,7 @@ class OpenRegScheduling(CppScheduling):
         nodes: Sequence[BaseSchedulerNode],
         kernel_args: KernelArgs | None = None,
     ) -> str:
-        """Write the definition of a kernel unless it already exists, and return its name."""
+        """Write a kernel's definition unless it already exists, and return its name."""
         wrapper: Any = V.graph.wrapper_code
         known = wrapper.src_to_kernel.get(src_code)
         if known is not None:

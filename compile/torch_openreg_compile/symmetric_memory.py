@@ -20,8 +20,8 @@ def empty_strided_p2p(
 ) -> Tensor:
     """Allocate a tensor in symmetric memory of the openreg device with the index of ``device``.
 
-    The arguments are those of torch's function of the same name. The type of ``device`` is ignored,
-    because torch always passes a CUDA device.
+    The arguments are the same as for torch's function of this name. The type of ``device`` is
+    ignored, because torch always passes a CUDA device.
     """
     from torch._C._distributed_c10d import _SymmetricMemory
 

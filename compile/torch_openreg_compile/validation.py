@@ -17,11 +17,11 @@ _LEGAL_DEVICE_TYPES = (DEVICE_TYPE, "cpu", "meta")
 
 
 class GraphError(RuntimeError):
-    """A graph was rejected; the message names the node and the cause."""
+    """Raised if a graph was rejected; the message names the node and the cause."""
 
 
 def _describe(node: fx.Node) -> str:
-    """Return a description of a placeholder: its name, and the value's source in the program."""
+    """Describe a placeholder: its name, and the value's source in the program."""
     source = getattr(node, "_dynamo_source", None)
     return f"placeholder '{node.name}'" + (f" ({source.name})" if source is not None else "")
 
@@ -59,8 +59,8 @@ def check_placeholders(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
         inputs: tensors, real or fake, of any shape and dtype; other values are not checked.
 
     Raises:
-        GraphError: if the number of inputs differs, or a tensor is not on the device that was
-            traced, on an unsupported device, or on openreg without having been traced.
+        GraphError: if the number of inputs differs, or if a tensor is on a device other than the
+            traced one, on an unsupported device, or on openreg without having been traced.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(inputs):
@@ -93,7 +93,7 @@ def _check_placeholder(node: fx.Node, value: torch.Tensor) -> None:
     elif fake.device != device:
         raise GraphError(
             f"openreg: {_describe(node)}: it was traced on {fake.device}, but the input is on "
-            f"{device}. Pass a tensor on the traced device, or compile again for this one"
+            f"{device}. Pass a tensor on the traced device, or compile again for this device"
         )
     if device.type == "cpu":
         log.debug("%s is on the CPU", _describe(node))

@@ -28,7 +28,7 @@ class _Wrapper(PythonWrapperCodegen):
         parallel: bool,
         pointwise: bool,
     ) -> None:
-        """Write the compilation of a kernel; the arguments are those of ``openreg_kernel``."""
+        """Write the compilation of a kernel; the arguments are as for ``openreg_kernel``."""
         self.define_kernel(
             kernel_name,
             f"openreg_kernel(async_compile, {fused!r}, {types!r}, r'''{source}''', "
@@ -88,7 +88,7 @@ class OpenRegWrapper(_Wrapper):
         parent_wrapper: PythonWrapperCodegen | None,
         partition_signatures: Any = None,
     ) -> PythonWrapperCodegen:
-        """Return the generator of the module, or of a function in it."""
+        """Return the generator for the module, or for a function in it."""
         if is_subgraph:
             assert subgraph_name is not None
             assert parent_wrapper is not None
@@ -108,4 +108,4 @@ class OpenRegWrapper(_Wrapper):
 
 
 class OpenRegSubgraphWrapper(_Wrapper, SubgraphPythonWrapperCodegen):
-    """Generates a function in its parent's module: the branch of a condition, a loop's body."""
+    """Generates a function in its parent's module: a condition's branch, a loop's body."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Backends with one planted defect each, to check that the kit finds it.
 
-A defect is a shim over torch_openreg: either a wrong kernel, registered over the correct one, or a
-wrong function in place of one of torch's or of ``torch.openreg``'s. planted.py plants a defect when
-it is imported.
+A defect is a shim over torch_openreg. It either registers a wrong kernel over the correct one, or
+replaces a function in torch or in ``torch.openreg`` with a wrong one. Importing planted.py plants a
+defect.
 """
 
 import copy
@@ -23,12 +23,12 @@ KEY = "PrivateUse1"
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of a backend, and the verdict by which the kit must report it.
+    """A defect in a backend, and the verdict with which the kit must report it.
 
     Attributes:
         name: unique name of the defect.
         plant: function that makes the backend of this process defective.
-        case: the case of the kit that reports the defect.
+        case: the kit's case that reports the defect.
         verdict: the verdict that the case must have.
     """
 
@@ -40,12 +40,17 @@ class Defect:
 
 DEFECTS: dict[str, Defect] = {}
 
-# Owns the kernels, which hence stay registered until the process ends.
+# Owns the wrong kernels, so they stay registered until the process ends.
 _library = torch.library.Library("aten", "IMPL")
 
 
 def defect(case: str, verdict: str = "wrong") -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Registers the decorated function as a defect with the function's name."""
+    """Registers the decorated function as a defect, under the function's name.
+
+    Args:
+        case: the kit's case that reports the defect.
+        verdict: the verdict that the case must have.
+    """
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         DEFECTS[plant.__name__] = Defect(plant.__name__, plant, case, verdict)
@@ -55,12 +60,12 @@ def defect(case: str, verdict: str = "wrong") -> Callable[[Callable[[], None]], 
 
 
 def replace_kernel(name: str, wrong: Callable[..., Any]) -> None:
-    """Replaces a kernel of the backend with a wrong one.
+    """Replaces one of the backend's kernels with a wrong one.
 
     Args:
         name: name of the operator, such as "mul.Tensor".
-        wrong: the new kernel. Its first argument is a function that calls the correct kernel; the
-            arguments of the operator follow.
+        wrong: the new kernel. Its first argument is a function that calls the correct kernel. The
+            operator's arguments follow.
     """
     right = torch.library.get_kernel(f"aten::{name}", KEY)
 
@@ -87,7 +92,7 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 
 @defect("contract/tensors/strides")
 def wrong_stride() -> None:
-    """The result of neg is contiguous, whatever the strides of its argument."""
+    """The result of neg is contiguous, whatever strides its argument has."""
     replace_kernel("neg", lambda right, x: right(x.contiguous()))
 
 
@@ -105,7 +110,7 @@ def view_that_copies() -> None:
 
 @defect("contract/tensors/type_promotion")
 def wrong_type_promotion() -> None:
-    """A sum of an integer and a float is float64."""
+    """The sum of an integer tensor and a floating-point tensor is float64."""
 
     def add(right: Any, x: Tensor, other: Tensor, alpha: Any = 1) -> Tensor:
         result: Tensor = right(x, other, alpha=alpha)
@@ -132,7 +137,7 @@ def sum_that_changes() -> None:
 
 @defect("contract/tensors/copies")
 def copy_without_conversion() -> None:
-    """A copy to a narrower float rounds twice, through bfloat16."""
+    """A copy from float32 to float16 rounds to bfloat16 first."""
 
     def copy_from(right: Any, source: Tensor, target: Tensor, non_blocking: bool = False) -> Any:
         if source.dtype == torch.float32 and target.dtype == torch.float16:
@@ -156,13 +161,13 @@ def set_that_forgets_the_offset() -> None:
 
 @defect("op/eager/float32/mul", "fallback")
 def silent_copy_to_the_cpu() -> None:
-    """The kernel of mul copies its arguments to the host and computes there."""
+    """The mul kernel copies its arguments to the host and computes there."""
     replace_kernel("mul.Tensor", lambda right, x, other: (x.cpu() * other.cpu()).to(x.device))
 
 
 @defect("op/errors/float32/gather", "late-error")
 def late_error() -> None:
-    """Errors of gather are raised by the next synchronization, not by the call."""
+    """The next synchronization raises gather's errors, not the call."""
     module = device_module()
     kept: list[Exception] = []
 
@@ -186,13 +191,13 @@ def late_error() -> None:
 
 @defect("op/mixed_devices/float32/bmm", "wrong")
 def mixed_devices_accepted() -> None:
-    """Bmm accepts CPU tensors."""
+    """The bmm kernel accepts CPU tensors."""
     replace_kernel("bmm", lambda right, x, y: right(x.to(DEVICE), y.to(DEVICE)))
 
 
 @defect("op/eager/float32/tanh", "crash")
 def crash() -> None:
-    """Tanh reads address 8."""
+    """The tanh kernel reads address 8."""
     import ctypes
 
     replace_kernel("tanh", lambda right, x: ctypes.string_at(8))
@@ -200,7 +205,7 @@ def crash() -> None:
 
 @defect("op/eager/float32/erf", "missing")
 def missing_operator() -> None:
-    """Erf has no kernel and no fallback."""
+    """The operator erf has neither a kernel nor a fallback."""
 
     def erf(right: Any, x: Tensor) -> Tensor:
         raise NotImplementedError("Could not run 'aten::erf' with arguments from this backend")
@@ -210,7 +215,7 @@ def missing_operator() -> None:
 
 @defect("op/eager/float32/cos", "raises-wrongly")
 def refuses_what_is_right() -> None:
-    """Cos raises an error for more than ten elements."""
+    """The cos kernel raises an error for more than ten elements."""
 
     def cos(right: Any, x: Tensor) -> Any:
         if x.numel() > 10:
@@ -241,7 +246,7 @@ def out_that_is_not_written() -> None:
 
 @defect("op/noncontiguous/float32/sin")
 def strides_ignored() -> None:
-    """Sin treats every input as contiguous."""
+    """The sin kernel treats every input as contiguous."""
 
     def sin(right: Any, x: Tensor) -> Any:
         if x.is_contiguous() or x.numel() == 0:
@@ -367,7 +372,7 @@ def synchronize_holds_the_gil() -> None:
 
     def wait(device: Any = None) -> None:
         start = time.monotonic()
-        # Functions of a PyDLL run with the GIL held.
+        # PyDLL functions run with the GIL held.
         ctypes.PyDLL(None).usleep(400_000)
         right(device)
         del start
@@ -386,7 +391,7 @@ def record_stream_ignored() -> None:
 
 @defect("contract/allocator/no_leak")
 def leak_per_call() -> None:
-    """Each call of relu keeps its result allocated forever."""
+    """Each call to relu keeps its result allocated forever."""
     kept: list[Tensor] = []
 
     def relu(right: Any, x: Tensor) -> Tensor:
@@ -476,7 +481,7 @@ def state_that_is_not_put_back() -> None:
 
 @defect("contract/generator/cpu_apart")
 def randperm_of_the_cpu() -> None:
-    """Randperm and bernoulli_ draw from the CPU's generator."""
+    """The randperm and bernoulli_ kernels draw from the CPU's generator."""
     replace_kernel(
         "randperm.generator_out",
         lambda right, n, generator=None, *, out: out.copy_(torch.randperm(n)),
@@ -516,7 +521,7 @@ def deepcopy_that_shares() -> None:
 
 @defect("contract/sharing/dlpack")
 def dlpack_that_copies() -> None:
-    """from_dlpack copies to new memory instead of sharing."""
+    """from_dlpack copies the tensor instead of sharing its memory."""
     module: Any = torch
     right = module.from_dlpack
     module.from_dlpack = lambda x, **named: right(x, **named).clone()
@@ -552,6 +557,19 @@ def replay_that_does_nothing() -> None:
 
 
 @defect("contract/profiler/device_rows")
+def profile_of_one_kernel() -> None:
+    """A profile contains only the first kernel of the device."""
+    right: Any = torch.profiler.profile.events
+
+    def events(profile: Any) -> list[Any]:
+        every = list(right(profile) or ())
+        kernels = [event for event in every if event.device_type.name != "CPU"]
+        return [event for event in every if event not in kernels[1:]]
+
+    torch.profiler.profile.events = events  # type: ignore[method-assign]
+
+
+@defect("contract/profiler/device_rows", verdict="missing")
 def profile_without_device_rows() -> None:
     """The profiler lists the device as an activity, but a profile contains no kernel."""
     right: Any = torch.profiler.profile.events

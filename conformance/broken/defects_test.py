@@ -10,7 +10,7 @@ from torch_device_conformance.execution.runner import Limits, run
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, Case, Verdict, parse_case
 
-# Settings with the samples of the standard tier.
+# Uses as many samples as the standard tier.
 SETTINGS = Settings("standard")
 
 

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests any PyTorch backend and reports what works, what falls back and what is wrong.
 
-``python -m torch_device_conformance --device NAME`` runs the tests. The folders:
+``python -m torch_device_conformance --device NAME`` runs the tests. The subpackages are:
 
 - ``subject``: the device under test, its provenance, and how its operators are dispatched.
 - ``database``: the operators, modules and optimizers of the installed torch.
-- ``comparison``: compares a device with the CPU, one entry of a database at a time.
+- ``comparison``: the comparison of a device with the CPU, one database entry at a time.
 - ``mode``: the ways to call an operator (eager, out=, in place, ...).
 - ``contract``: what torch requires of a device beyond operators, one row per requirement.
-- ``execution``: selects cases and runs them in processes that may crash or hang.
-- ``report``: JSON, HTML, Markdown, JUnit, badge, differences, waivers.
-- ``model``: records the operators of a user's model and tests them.
+- ``execution``: the selection of cases, and the processes that run them and may crash or hang.
+- ``verdict``: the result of a case, with its evidence.
+- ``report``: the report formats, the difference between two reports, and the waivers.
+- ``model``: the operators that a user's model calls, recorded as cases.
 - ``command``: the command line.
 """
 

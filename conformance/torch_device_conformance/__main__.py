@@ -5,21 +5,22 @@ import sys
 
 from torch_device_conformance.command import compare, merge, model, run, table
 
-# Must precede any import of torch: it disables autoload, as this process must not load the device.
+# Must precede any import of torch: it disables autoload, because this process must not load the
+# device.
 from torch_device_conformance.subject import preloaded  # noqa: F401
 
 COMMANDS = {"diff": compare.main, "merge": merge.main, "model": model.main, "table": table.main}
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command that the first argument names; by default, tests a device."""
+    """Runs the command that the first argument names. Without a command, tests a device."""
     if argv and argv[0] in COMMANDS:
         return COMMANDS[argv[0]](argv[1:])
     return run.main(argv)
 
 
 def program() -> int:
-    """Runs the installed program with the arguments of the command line."""
+    """Runs the installed program with the command-line arguments."""
     return main(sys.argv[1:])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The versions of the kit and of the reports that it writes."""
+"""The version of the kit, and the schema version of the reports that it writes."""
 
 # Keep in sync with conformance/BUILD.bazel.
 VERSION = "0.1.0"

@@ -2,7 +2,7 @@
 """Compiles a model for device openreg ahead of time, for a program without Python.
 
 Writes the package with its weights, and a file with an input and the output that the CPU computes,
-by which the program checks itself.
+with which the program checks its result.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> No
     Args:
         model: a model on the CPU with one tensor argument.
         inputs: an input on the CPU; the package accepts inputs of the same shape.
-        package: package file to write, ``.pt2``.
-        tensors: tensor file to write.
+        package: the package file to write, ``.pt2``.
+        tensors: the tensor file to write.
     """
     with torch.no_grad():
         expected = model(inputs)
@@ -46,7 +46,7 @@ def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> No
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compiles the model of this file."""
+    """Compiles the model defined in this file."""
     parser = argparse.ArgumentParser(prog="export", description=__doc__)
     parser.add_argument("folder", type=Path, help="output folder for model.pt2 and tensors.pt")
     folder: Path = parser.parse_args(argv).folder

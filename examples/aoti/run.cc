@@ -31,8 +31,8 @@ c10::Dict<c10::IValue, c10::IValue> load(const std::string& path) {
 }
 
 int run(const std::string& package, const std::string& tensors, int index) {
-  // Names the device, as `import torch_openreg` does in Python. The program links the libraries of
-  // the device, which register themselves.
+  // Names the device, as `import torch_openreg` does in Python. The program links the device's
+  // libraries, which register themselves.
   c10::register_privateuse1_backend("openreg");
   const c10::Device device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index));
   const auto given = load(tensors);

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A backend of torch.compile that folds constants: x * 2 * 3 becomes x * 6.
+"""A torch.compile backend that folds constants: x * 2 * 3 becomes x * 6.
 
     ./bazelw run //examples/compile:const_fold
 
-The pass runs on the forward and backward graphs of AOTAutograd. It is simple, because these graphs
-have no in-place writes; and it folds the gradient, too. Some chains cannot be folded: x * 0.1 * 0.3
+The pass runs on AOTAutograd's forward and backward graphs. It is simple, because these graphs have
+no in-place writes, and it folds the gradient as well. Some chains cannot be folded: x * 0.1 * 0.3
 differs from x * 0.03 for some x, because each product is rounded.
 """
 

@@ -3,8 +3,8 @@
 
     ./bazelw run //examples/compile:gelu
 
-This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))); the pass "gelu" of
-the backend openreg matches hundreds of forms. Rewrite checks that intermediate results have no
+This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))); the pass "gelu" in
+the openreg backend matches hundreds of forms. Rewrite checks that intermediate results have no
 other users, that nothing is written in between, and that dtype, shape and strides are kept.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.passes.constants import is_near
 from torch_openreg_compile.passes.rewriting import Call, Rewrite, products
 
@@ -46,7 +46,7 @@ class ExactGELU(Rewrite):
 
 
 def gelu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles a graph of torch._dynamo. Autograd runs as in eager mode."""
+    """Compiles a graph from torch._dynamo. Autograd runs as in eager mode."""
     for graph in lower(gm):
         rewritten.extend(ExactGELU()(graph))
     gm.recompile()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A backend of torch.compile on one page: it replaces x * sigmoid(x) with silu(x).
+"""A torch.compile backend on one page: it replaces x * sigmoid(x) with silu(x).
 
     ./bazelw run //examples/compile:silu_opt
 
-The pattern is matched before autograd, where one pattern is enough, because silu has its own
-backward. In the graphs of AOTAutograd, backward needs the sigmoid, too, which therefore has two
+The pattern is matched before autograd. One pattern is enough there, because silu has its own
+backward. In AOTAutograd's graphs, the backward uses the sigmoid as well, so the sigmoid has two
 users and cannot be replaced.
 """
 
@@ -22,7 +22,7 @@ from torch._inductor.pattern_matcher import (
     PatternMatcherPass,
     register_graph_pattern,
 )
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 
 aten = torch.ops.aten
 
@@ -53,7 +53,7 @@ def _run(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles a graph of torch._dynamo: lowers it to operators, replaces silu, adds autograd."""
+    """Compiles a graph from torch._dynamo: lowers it to operators, replaces silu, adds autograd."""
     for graph in lower(gm):
         if _patterns.apply(graph):
             graph.recompile()

@@ -17,8 +17,8 @@ import torch
 
 SOURCE = Path(__file__).parent
 
-# Builds with two compiler processes, because other tests run concurrently, and without
-# optimization, which would take long.
+# Builds use two compiler processes, because other tests run concurrently. They do not optimize,
+# because that would take long.
 ENVIRONMENT = {
     **os.environ,
     "CFLAGS": "-O0 -g0",
@@ -73,7 +73,7 @@ def test_import_torch_loads_it(installed: Path) -> None:
 
 needs_cmake = pytest.mark.skipif(
     shutil.which("cmake") is None or shutil.which("ninja") is None,
-    reason="needs CMake and Ninja, which the build of this project does not need",
+    reason="needs CMake and Ninja, which this project's build does not need",
 )
 
 

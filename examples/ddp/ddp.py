@@ -2,9 +2,9 @@
 """Trains the digits network in several processes, each with a device and a part of every batch.
 
 torch's DistributedDataParallel averages the gradients over the processes, bucket by bucket, during
-backward. The program compares the result with runs of fewer processes, which handle the same parts
-one after another and must learn the same. It starts its processes itself. Under torchrun, it is one
-of the processes:
+backward. The program compares the result with runs of fewer processes, which process the same parts
+one after another and must learn the same network. It starts its processes itself. Under torchrun,
+it is one of the processes:
 
     PYTHONPATH=. torchrun --nproc-per-node 2 examples/ddp/ddp.py
 """
@@ -34,7 +34,7 @@ COUNTS = 1, 2, 4, 8
 # Maximum loss of accuracy with several processes, compared with one.
 ACCURACY_LOSS = 0.01
 
-#: The results of the processes of a run, by rank.
+#: The results of a run's processes, by rank.
 Run = list[Replica]
 
 
@@ -60,14 +60,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--processes",
         type=count,
         default=os.environ["WORLD_SIZE"] if dist.is_torchelastic_launched() else "2",
-        help=f"number of processes; a batch of {BATCH} images has as many shards. Compared with "
-        "the smaller ones of 1, 2, 4. Under torchrun it must be torchrun's number",
+        help=f"number of processes, and of shards in a batch of {BATCH} images; the run is "
+        "compared with fewer processes (of 1, 2, 4). Under torchrun it must be torchrun's number",
     )
     parser.add_argument(
         "--epochs", type=whole_number(1), default=20, help="passes over the training images"
     )
     parser.add_argument(
-        "--seed", type=whole_number(0), default=0, help="seed of initial weights and batches"
+        "--seed", type=whole_number(0), default=0, help="seed for initial weights and batches"
     )
     parser.add_argument(
         "--bucket",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the DDP example: flags, the checks of its results, the plot, and the whole program."""
+"""Tests the DDP example: flags, the checks on its results, the plot, and the whole program."""
 
 import os
 import subprocess

@@ -25,8 +25,8 @@ from examples.ddp.timeline import Span, spans
 from examples.digits.model import DigitClassifier
 from examples.digits.training import BATCH, Digits, loss_of, new_optimizer, predict
 
-# Numbers of profiled steps, and of those that are ignored: the profiler starts at a different time
-# in each process, and the other processes wait in the first steps.
+# The number of profiled steps, and the number of them that are ignored: the profiler starts at a
+# different time in each process, and the other processes wait in the first steps.
 PROFILED_STEPS, SETTLING_STEPS = 8, 3
 
 Batch = tuple[Tensor, Tensor]
@@ -34,14 +34,14 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """The parameters of a run, for all processes.
+    """The parameters of a run, the same for all processes.
 
     Attributes:
-        shards: number of parts of each batch; a multiple of the number of processes.
-        epochs: passes over the training images.
-        seed: seed of initial weights and batches.
-        bucket_kib: size of a gradient bucket in KiB.
-        trace: trace file of the first process; None for no trace.
+        shards: the number of parts of each batch; a multiple of the number of processes.
+        epochs: the number of passes over the training images.
+        seed: the seed for initial weights and batches.
+        bucket_kib: the size of a gradient bucket in KiB.
+        trace: the first process's trace file; None for no trace.
     """
 
     shards: int
@@ -56,12 +56,12 @@ class Replica:
     """The results of one process.
 
     Attributes:
-        losses: training loss of each step, averaged over all shards.
-        epoch_seconds: time of each epoch, including the queued work of the device.
-        accuracy: share of test images that are classified correctly.
-        digest: hash of the trained parameters.
-        gradient_bytes: bytes that are reduced in each step.
-        spans: work of the device in the profiled steps.
+        losses: the training loss of each step, averaged over all shards.
+        epoch_seconds: the time of each epoch, including queued device work.
+        accuracy: the share of test images that are classified correctly.
+        digest: the hash of the trained parameters.
+        gradient_bytes: the number of bytes that are reduced in each step.
+        spans: the device work in the profiled steps.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -91,7 +91,7 @@ def join() -> torch.device:
     device = torch.device("openreg", int(os.environ["LOCAL_RANK"]) % torch.openreg.device_count())
     torch.accelerator.set_device_index(device.index)
     if int(os.environ["WORLD_SIZE"]) > 1:
-        # Uses occl, the backend of the device. Environment variables contain the store's address.
+        # This uses occl, the device's backend. The store's address is in environment variables.
         dist.init_process_group(device_id=device)
     return device
 
@@ -122,7 +122,7 @@ def train(task: Task, device: torch.device) -> Replica:
             losses = torch.stack([learner.step(batch) for batch in batches(loaders, epoch)])
             if size > 1:
                 dist.all_reduce(losses, dist.ReduceOp.AVG)
-            record.losses += losses.tolist()  # the only synchronization of the epoch
+            record.losses += losses.tolist()  # the only synchronization in the epoch
             record.epoch_seconds.append(time.perf_counter() - start)
             schedule.step()
             bar.set_postfix_str(f"loss {record.losses[-1]:.4f}", refresh=False)
@@ -176,10 +176,10 @@ class Learner:
         self.optimizer = new_optimizer(self.model)
 
     def step(self, shards: list[Batch]) -> Tensor:
-        """Runs one training step, with the mean gradients of all shards of all processes.
+        """Runs one training step, with the mean gradients over all shards of all processes.
 
         Returns:
-            The mean loss of the shards, on the device.
+            The mean loss over the shards, on the device.
         """
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
@@ -206,7 +206,7 @@ class Learner:
 
 
 def digest(network: nn.Module) -> str:
-    """Returns a hash of the bits of all parameters."""
+    """Returns a hash of all parameters' bits."""
     state = hashlib.sha256()
     for parameter in network.parameters():
         state.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -216,7 +216,7 @@ def digest(network: nn.Module) -> str:
 def profiled(
     learner: Learner, loaders: list[DataLoader[Any]], trace: Path | None, rank: int
 ) -> list[Span]:
-    """Runs more steps under the profiler and returns the work of the device in them."""
+    """Runs more steps under the profiler and returns the device work in them."""
     learner.model.train()
     with tempfile.TemporaryDirectory() as folder:
         path = trace or Path(folder, "trace.json")
@@ -224,7 +224,7 @@ def profiled(
             for shards in itertools.islice(batches(loaders, 0), PROFILED_STEPS):
                 with record_function("step"):
                     learner.step(shards)
-                    # Wait, so that all work of a step runs within it and appears in its image.
+                    # Wait, so that all of a step's work runs within it and appears in its image.
                     torch.accelerator.synchronize()
         profiler.export_chrome_trace(str(path))
         return [span for span in spans(events.read(path), rank) if span.step >= SETTLING_STEPS]

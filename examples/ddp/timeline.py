@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads the work of all devices in training steps from traces of torch.profiler, and draws it."""
+"""Reads the work of all devices in training steps from torch.profiler traces, and draws it."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -25,12 +25,12 @@ class Span:
     """A unit of work on the device.
 
     Attributes:
-        rank: rank of the process.
-        step: step in which it was queued, starting at 0.
-        phase: part of the step: "forward", "backward", "optimizer", or "" between them.
-        name: name of the kernel, copy or fill.
-        begin: start in microseconds, on a clock that all processes of this machine share.
-        end: end on the same clock.
+        rank: the process's rank.
+        step: the step in which it was queued, starting at 0.
+        phase: the part of the step: "forward", "backward", "optimizer", or "" between them.
+        name: the name of the kernel, copy or fill.
+        begin: the start in microseconds, on a clock that all processes of this machine share.
+        end: the end on the same clock.
         sequence: for a collective, its number in the group, equal on all ranks; otherwise 0.
         bytes: for a collective, the input bytes of each rank; otherwise 0.
     """
@@ -69,8 +69,8 @@ def spans(trace: Trace, rank: int) -> list[Span]:
     """Returns the work that was queued in ranges named "step", with the phase that queued it.
 
     Args:
-        trace: trace of one process.
-        rank: rank of that process.
+        trace: the trace of one process.
+        rank: that process's rank.
     """
     rows = [row for row in trace.document["traceEvents"] if row.get("ph") == "X"]
 
@@ -83,7 +83,7 @@ def spans(trace: Trace, rank: int) -> list[Span]:
         )
 
     steps, phases = ranges(["step"]), ranges(PHASES)
-    # A kernel runs later than it is queued, hence the time of the call determines its phase.
+    # A kernel runs later than it is queued, so the time of the call determines its phase.
     queued = {
         int(row["args"]["correlation"]): float(row["ts"]) for row in rows if row.get("cat") == CALL
     }
@@ -136,7 +136,7 @@ def hidden_share(all_spans: Sequence[Span]) -> float | None:
 def bandwidth(all_spans: Sequence[Span]) -> float | None:
     """Computes the bandwidth of gradient reductions in bytes per second; None if there were none.
 
-    The time of a reduction is that of the last rank to arrive, because the others wait for it.
+    The time of a reduction is measured on the last rank to arrive, because the others wait for it.
     """
     by_number: dict[int, list[Span]] = defaultdict(list)
     for span in reductions_of(all_spans):
@@ -146,12 +146,12 @@ def bandwidth(all_spans: Sequence[Span]) -> float | None:
 
 
 def reductions_of(all_spans: Iterable[Span]) -> list[Span]:
-    """Returns the spans that are reductions of gradients."""
+    """Returns the spans that are gradient reductions."""
     return [span for span in all_spans if span.name == REDUCTION and span.phase == "backward"]
 
 
 def typical_step(all_spans: Sequence[Span]) -> list[Span]:
-    """Returns the spans of the step with median duration; at least one span is required."""
+    """Returns the spans of the step with the median duration; at least one span is required."""
     by_step: dict[int, list[Span]] = defaultdict(list)
     for span in all_spans:
         by_step[span.step].append(span)
@@ -166,8 +166,8 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
     """Draws a typical step: the compute stream and the communication stream of each rank.
 
     Args:
-        all_spans: spans of all ranks, at least one.
-        path: output file; its suffix is the format.
+        all_spans: the spans of all ranks, at least one.
+        path: the output file; its suffix is the format.
     """
     step = typical_step(all_spans)
     ranks = sorted({span.rank for span in step})
@@ -203,7 +203,7 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
 def draw_rank(
     axes: Axes, row: int, own: Sequence[Span], origin: float, came: dict[int, float]
 ) -> None:
-    """Draws the two rows of a rank, with the duration of its backward behind both."""
+    """Draws the two rows of a rank, and behind both the time of its backward."""
 
     def bars(place: int, found: Iterable[tuple[float, float]], colour: str) -> None:
         pieces = [((begin - origin) / 1e3, (end - begin) / 1e3) for begin, end in found]

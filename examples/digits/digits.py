@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Learns handwritten digits on a device and then on the CPU, and compares the two runs.
 
-With --amp: compares mixed precision with float32, on the device, from three seeds each.
+With --amp: compares mixed precision with float32, on the device, with three seeds each.
 With --compile: compares compiled training with eager training, on the device.
 With --quantize int8: compares int8 linear layers with float32 ones in the test, on the device.
 With --profile: also writes a trace of another epoch on the device, and an image of the trace.
@@ -45,7 +45,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--seed",
         type=whole_number(0),
         default=0,
-        help="seed of initial weights and batches",
+        help="seed for initial weights and batches",
     )
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument(
@@ -98,7 +98,7 @@ def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
 def run(
     digits: Digits, where: torch.device, epochs: int, seed: int, mode: Mode = Mode.PLAIN
 ) -> Record:
-    """Trains a network and shows a progress bar on a terminal; returns the results."""
+    """Trains a network, with a progress bar if the output is a terminal; returns the results."""
     steps = epochs * (len(digits.train) // BATCH)
     what = f"training on {Record(where, mode).name}"
     with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:
@@ -111,7 +111,7 @@ def run(
 
 
 def report(record: Record, name: str, out: int = 14) -> None:
-    """Prints the cost and the accuracy of a run."""
+    """Prints a run's cost and accuracy."""
     steps = len(record.losses)
     print(f"{name}:")
     print(f"  {'training':{out}} {record.seconds:.2f} s, {steps} steps", end="")

@@ -105,7 +105,7 @@ def test_verdict_of_mixed_precision() -> None:
         return promise.kept
 
     assert kept([0.98, 0.98, 0.98])
-    # The mean may be lower by 1 %, whatever the single accuracies are.
+    # The mean may be lower by 1%, whatever the individual accuracies are.
     assert kept([0.96, 0.97, 0.99])
     assert kept([1.0, 1.0, 1.0])
     assert not kept([0.96, 0.97, 0.97])

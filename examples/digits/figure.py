@@ -19,7 +19,7 @@ def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
         run: the run on the device.
         reference: the run on the CPU.
         digits: the images of both runs.
-        path: output file; its suffix is the format.
+        path: the output file; its suffix is the format.
     """
     figure = Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(f"Handwritten digits on {run.name}, compared with {reference.name}")
@@ -42,7 +42,7 @@ def draw_losses(axes: Axes, run: Record, reference: Record) -> None:
 
 
 def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
-    """Draws the difference of the losses and its bound."""
+    """Draws the difference between the losses, and its bound."""
     differences = loss_differences(run, reference)
     axes.plot(differences, ".", markersize=3, color="tab:purple")
     compared = min(COMPARED_STEPS, len(differences))
@@ -50,7 +50,7 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
         bound = LOSS_DIFFERENCE[run.mode]
         axes.hlines(bound, 0, compared, color="tab:red", label="promise")
         axes.legend()
-    # The scale is linear near zero, where most differences of a good run are, and where a logarithm
+    # The scale is linear near zero, where most differences in a good run are, and where a logarithm
     # is undefined.
     axes.set_yscale("symlog", linthresh=1e-7)
     axes.set_ylim(bottom=0)

@@ -12,8 +12,8 @@ class Attention(nn.Module):
     """Multi-head self-attention over the positions of a feature map.
 
     Args:
-        width: number of features per position; a multiple of `heads`.
-        heads: number of attention heads.
+        width: the number of features per position; a multiple of `heads`.
+        heads: the number of attention heads.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -40,8 +40,8 @@ class DigitClassifier(nn.Module):
     same losses.
 
     Args:
-        width: number of features per position after the stem.
-        heads: number of attention heads.
+        width: the number of features per position after the stem.
+        heads: the number of attention heads.
     """
 
     def __init__(self, width: int = 64, heads: int = 4) -> None:
@@ -54,7 +54,8 @@ class DigitClassifier(nn.Module):
             nn.BatchNorm2d(width),
             nn.GELU(),
         )
-        # An embedding of the 16 positions of the 4 by 4 map, which attention does not distinguish.
+        # An embedding of the 16 positions in the 4 by 4 map, because attention does not distinguish
+        # them.
         self.position = nn.Parameter(torch.randn(16, width) * 0.02)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, heads)

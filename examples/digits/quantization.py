@@ -15,7 +15,7 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rounds each row to int8.
 
     Args:
-        x: floating point, (rows, columns).
+        x: a floating-point tensor, (rows, columns).
 
     Returns:
         The values, int8 (rows, columns), and the scale of each row, float (rows, 1).

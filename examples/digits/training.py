@@ -79,16 +79,17 @@ class Record:
     """The results of one training run.
 
     Attributes:
-        device: device of the run.
+        device: the run's device.
         mode: how the network was trained or tested.
-        losses: training loss of each step.
-        epoch_seconds: time of each epoch, including the queued work of the device.
-        predictions: predicted digit for each test image, int64 (n,).
-        accuracy: share of test images that are classified correctly.
-        peak_bytes: peak of device memory in use; None on the CPU, which has no statistics.
-        fallbacks: calls of each operator that ran on the CPU because it has no kernel; None on the
-            CPU.
-        graphs: number of compiled graphs in a step of the trained network; None if not compiled.
+        losses: the training loss of each step.
+        epoch_seconds: the time of each epoch, including queued device work.
+        predictions: the predicted digit for each test image, int64 (n,).
+        accuracy: the share of test images that are classified correctly.
+        peak_bytes: the peak of device memory in use; None on the CPU, which has no statistics.
+        fallbacks: the number of calls of each operator that ran on the CPU because it has no
+            kernel; None on the CPU.
+        graphs: the number of compiled graphs in a step of the trained network; None if it is not
+            compiled.
     """
 
     device: torch.device
@@ -153,7 +154,7 @@ def precision(device: torch.device, amp: bool) -> torch.autocast:
 def new_optimizer(
     model: nn.Module, learning_rate: float | Tensor = LEARNING_RATE
 ) -> torch.optim.Optimizer:
-    """Creates the optimizer of this example for the model's parameters."""
+    """Creates this example's optimizer for the model's parameters."""
     return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-2)
 
 
@@ -161,7 +162,7 @@ class Learner:
     """A new network with its optimizer and loss.
 
     Args:
-        device: device of the network.
+        device: the network's device.
         mode: how it is trained.
     """
 
@@ -208,15 +209,15 @@ def train(
 
     Args:
         digits: the images.
-        device: device to train on.
-        epochs: passes over the training images.
-        seed: seed of weights and batches.
+        device: the device to train on.
+        epochs: the number of passes over the training images.
+        seed: the seed for weights and batches.
         mode: PLAIN; AMP for mixed precision (autocast to float16, scaled gradients); COMPILED for
             compiled forward, backward and optimizer; or INT8 to test with int8 linear layers.
-        progress: function called after each epoch with its number of steps and its mean loss.
+        progress: a function called after each epoch with its number of steps and its mean loss.
 
     Returns:
-        The results of the run.
+        The run's results.
     """
     record = Record(device, mode)
     accelerator = torch.get_device_module(device) if device.type != "cpu" else None

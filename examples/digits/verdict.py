@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks whether a pair of runs keeps the promises of the example."""
+"""Checks whether a pair of runs keeps the example's promises."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from examples.digits.training import Mode, Record
 
 ACCURACY = 0.97
 COMPARED_STEPS = 100
-# Maximum difference of the losses of the first COMPARED_STEPS steps: between two devices, and
-# between compiled and eager mode. In mixed precision, losses differ, hence there is no bound.
+# The maximum difference between losses in the first COMPARED_STEPS steps: between two devices, and
+# between compiled and eager mode. In mixed precision, losses differ, so there is no bound.
 LOSS_DIFFERENCE = {Mode.PLAIN: 1e-3, Mode.COMPILED: 1e-4}
 # Maximum loss of accuracy with mixed precision (on average) and with int8 linear layers.
 ACCURACY_LOSS = 0.01
@@ -28,7 +28,7 @@ class Promise:
 
 
 def loss_differences(a: Record, b: Record) -> list[float]:
-    """Returns the absolute difference of the two losses in each step."""
+    """Returns the absolute difference between the two losses in each step."""
     return [abs(x - y) for x, y in zip(a.losses, b.losses, strict=True)]
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device ``npy``: a pure Python backend of PyTorch, whose tensors are NumPy arrays.
+"""Device ``npy``: a pure Python backend for PyTorch, whose tensors are NumPy arrays.
 
 Importing the module registers the device. torch supports one out-of-tree device, so no other
 backend may be loaded in the process: set TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md lists what such
 a backend can and cannot do.
 
-A tensor of the device has torch's own class. The array is an attribute of its storage, because
-torch passes on the storage when it creates another tensor with the same data (for example when
-autograd saves a result). Arrays have their own strides; for torch, every tensor is contiguous.
+A device tensor has torch's own class. The array is an attribute of its storage, because torch
+passes on the storage when it creates another tensor with the same data (for example when autograd
+saves a result). Arrays have their own strides; for torch, every tensor is contiguous.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,13 +62,13 @@ class Module:
         """Does nothing: random numbers come from the CPU's generator, which torch seeds itself."""
 
 
-# This must be the first registration, because it fails if another backend is registered, whose
-# kernels must then not be changed.
+# This must be the first registration: it fails if another backend is registered, and the kernels of
+# that backend must then stay unchanged.
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
 
 
 def wrap(array: Array) -> Tensor:
-    """Creates a tensor of the device over the memory of ``array``.
+    """Creates a device tensor over the memory of ``array``.
 
     Raises:
         TypeError: the dtype is not supported by torch.
@@ -86,7 +86,7 @@ def wrap(array: Array) -> Tensor:
 
 
 def refuse_bytes() -> None:
-    """Raises an error for access to the bytes of a storage, as in torch.save.
+    """Raises an error for access to a storage's bytes, as in torch.save.
 
     Raises:
         NotImplementedError: always.
@@ -97,13 +97,13 @@ def refuse_bytes() -> None:
 
 
 def unwrap(tensor: Tensor) -> Array:
-    """Returns the array of a tensor of the device."""
+    """Returns the array of a device tensor."""
     array: Array = tensor.untyped_storage().array
     return array
 
 
 def is_ours(value: object) -> bool:
-    """Returns whether ``value`` is a tensor of the device."""
+    """Returns whether ``value`` is a device tensor."""
     return isinstance(value, Tensor) and value.device.type == NAME
 
 
@@ -154,7 +154,7 @@ def flip(host: Tensor, conjugate: bool, negative: bool) -> Tensor:
 
 
 def write_out(array: Array, tensor: Tensor) -> None:
-    """Writes the values of an output to a tensor, and its size if it changed."""
+    """Copies an output's values into a tensor, and resizes the tensor if the shapes differ."""
     if tensor.shape == array.shape:
         np.copyto(unwrap(tensor), array)
     else:
@@ -193,14 +193,14 @@ VIEWS = (
 
 
 def overload(name: str) -> torch._ops.OpOverload:
-    """Returns the overload of torch that a registration names."""
+    """Returns the ATen overload with this name."""
     packet, _, variant = name.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), variant or "default")
     return found
 
 
 def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that registers a function as the device's kernel of an operator."""
+    """Returns a decorator that registers a function as the device's kernel for an operator."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         library.impl(name, function, "PrivateUse1")
@@ -255,8 +255,8 @@ def set_(
     """
     if offset != 0 or tuple(size) != source.array.shape:
         raise NotImplementedError(
-            f"npy: set_ needs a whole storage, offset 0 and shape {source.array.shape}, but got "
-            f"offset {offset} and shape {tuple(size)}"
+            "npy: set_ takes only a whole storage: expected offset 0 and shape "
+            f"{source.array.shape}, but got offset {offset} and shape {tuple(size)}"
         )
     x.data = wrap(source.array)
     return x
@@ -272,7 +272,7 @@ def convolution(*args: Any) -> Any:
 def convolution_backward(
     gradient: Tensor, x: Tensor, weight: Tensor, *args: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of a convolution, whose bias has one element per output channel."""
+    """Returns the gradients of a convolution with a bias of one element per output channel."""
     operator = torch.ops.aten.convolution_backward.default
     results: tuple[Tensor, Tensor, Tensor] = run_on_host(
         operator, gradient, x, weight, [gradient.shape[1]], *args

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the statements of README.md about a backend in Python; openreg is not loaded."""
+"""Tests what README.md states about a Python backend; openreg is not loaded."""
 
 import copy
 import io

@@ -12,8 +12,8 @@ def train(device: str, steps: int) -> list[float]:
     """Fits a curve of points without noise and returns the loss of each step.
 
     Args:
-        device: device of the network and the points.
-        steps: number of optimizer steps.
+        device: the device of the network and the points.
+        steps: the number of optimizer steps.
     """
     torch.manual_seed(0)
     x = torch.linspace(-3, 3, 64).reshape(-1, 1)

@@ -11,7 +11,7 @@
 namespace openreg {
 namespace {
 
-// The prefix of the names of torch's autograd threads. Linux truncates thread names to 15
+// The prefix that torch gives the names of its autograd threads. Linux truncates thread names to 15
 // characters.
 constexpr char kName[] = "pt_autograd_";
 

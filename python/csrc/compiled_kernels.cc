@@ -75,7 +75,7 @@ Integers unpack_integers(PyObject* tuple) {
 PyObject* empty_strided(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]) && PyLong_Check(arguments[3]),
-                   "empty_strided takes sizes, strides, a dtype and the index of a device");
+                   "empty_strided takes sizes, strides, a dtype and a device index");
   const Integers sizes = unpack_integers(arguments[0]);
   const Integers strides = unpack_integers(arguments[1]);
   const auto dtype = reinterpret_cast<THPDtype*>(arguments[2])->scalar_type;

@@ -9,6 +9,7 @@
 #include "distributed/completion_thread.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/network.h"
+#include "distributed/occl/occl.h"
 #include "distributed/process_group.h"
 
 namespace py = pybind11;
@@ -54,6 +55,10 @@ void bind_distributed(py::module_& module) {
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
       .def_property_readonly("options", &ProcessGroupOCCL::getBackendOptions);
+  module.def("supports_collectives", [] {
+    int version = 0;
+    return occlGetVersion(&version) == occlSuccess;
+  });
   module.def("end_completion_threads", &CompletionThread::end_all,
              py::call_guard<py::gil_scoped_release>());
   module.def(

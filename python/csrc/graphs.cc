@@ -33,7 +33,7 @@ at::GraphCaptureMode capture_mode(const std::string& name) {
   }
   TORCH_CHECK_VALUE(
       name == "relaxed",
-      "capture_error_mode must be \"global\", \"thread_local\" or \"relaxed\", but is "
+      "capture_error_mode must be \"global\", \"thread_local\" or \"relaxed\", but got "
       "\"",
       name, "\"");
   return at::GraphCaptureMode::Relaxed;

@@ -82,8 +82,8 @@ const char* name_of(Action action) {
   return "";
 }
 
-// Returns the handle of the stream as an integer, or 0 for the device's default stream, as in
-// torch's own snapshots.
+// Returns the stream's handle as an integer, or 0 for the device's default stream, as in torch's
+// own snapshots.
 uintptr_t stream_number(orStream_t stream, int device) {
   orStream_t standard = nullptr;
   if (orGetDefaultStream(&standard, device) == orSuccess && standard == stream) {

@@ -33,7 +33,7 @@
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
 #include "python/csrc/sharing.h"
-#include "python/csrc/storage.h"
+#include "python/csrc/tensor_meta.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
@@ -201,9 +201,9 @@ void reacquire_gil(void* thread) {
 
 // Python objects hold tensors, streams and events until the interpreter has cleared its modules, so
 // the device must live until then. The interpreter calls this function last, before the process
-// runs C++ destructors, which destroy objects that kernels of libtorch may use. Kernels that are
-// still queued then do not run. If Py_AtExit has no free slot, the driver shuts the device down by
-// itself slightly later.
+// runs C++ destructors, which destroy objects that libtorch's kernels may use. Kernels that are
+// still queued at that point do not run. If Py_AtExit has no free slot, the driver shuts the device
+// down by itself slightly later.
 void shut_down_at_exit() {
   (void)Py_AtExit([] {
     report_leaks_at_exit();
@@ -228,8 +228,8 @@ void require_driver() {
       return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100);
     };
     throw py::import_error("torch_openreg was built for version " + text(OPENREG_VERSION) +
-                           " of the driver's interface (openreg.h), but the libopenreg.so that was "
-                           "loaded has version " +
+                           " of the driver's interface (openreg.h), but the loaded libopenreg.so "
+                           "has version " +
                            text(found) + ": reinstall torch_openreg, which contains the right one");
   }
 }

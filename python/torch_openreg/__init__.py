@@ -3,22 +3,21 @@
 
 Importing the package registers the device with torch; ``import torch`` does so automatically
 through the entry point of ``torch_openreg_autoload``. Afterwards ``torch.ones(3,
-device="openreg")`` works, and ``torch.openreg`` is the module of the device
-(``torch_openreg.openreg`` for type checkers). ``python -m torch_openreg`` reports what is installed
-and checks the device.
+device="openreg")`` works, and ``torch.openreg`` is the device's module (``torch_openreg.openreg``
+for type checkers). ``python -m torch_openreg`` reports what is installed and checks the device.
 
-An import starts no thread, maps no memory and reads no setting of the device: all of that happens
-at the first use. Importing twice, or reloading, changes nothing.
+An import starts no thread, maps no memory and reads no device setting. All of that happens at the
+first use. Importing twice, or reloading, changes nothing.
 """
 
 import sys
 
 # `python -m torch_openreg` imports this package before it runs __main__. That program performs the
-# registration itself: it must report an error where this import would raise.
+# registration itself, because it must report an error that this import would raise.
 if not (sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith(__name__)):
-    # Import torch first, and here: another thread may be importing torch, whose entry point
-    # registers the device while this thread waits. If `registration` did the waiting, that would
-    # deadlock.
+    # Import torch here, before `registration`. Another thread may be importing torch, whose entry
+    # point registers the device on that thread while this thread waits. If this thread waited
+    # inside `registration`, the two threads would deadlock.
     import torch as _torch  # noqa: F401
 
     from torch_openreg import registration as registration

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch_openreg.name import DEVICE_TYPE
 
-# Seconds after which a hang is assumed and the program is ended.
+# Seconds after which the program assumes that it hangs, and ends itself.
 _HANG_TIMEOUT = 120.0
 
 _say = functools.partial(print, flush=True)
@@ -31,7 +31,7 @@ _say = functools.partial(print, flush=True)
 def _examine(report: dict[str, Any], index: int) -> None:
     """Fill in the report and print each line at once, so that a hang or crash shows how far it got.
 
-    Any of the imports can fail, so each one is made only after the one before it has succeeded.
+    Any of the imports can fail, so each runs only after the previous one has succeeded.
     """
 
     def version(name: str, text: str) -> None:
@@ -51,7 +51,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
     doubts = installation.find_doubts("torch_openreg", __file__)
     version("files", "; ".join(doubts) or "no difference from the installation found")
     if doubts:
-        trial.require_return("torch_openreg.registration")  # loading them may crash
+        trial.require_return("torch_openreg.registration")  # loading the libraries may crash
     import torch
 
     abi = f"C++11 ABI {'on' if torch._C._GLIBCXX_USE_CXX11_ABI else 'off'}"
@@ -81,11 +81,17 @@ def _examine(report: dict[str, Any], index: int) -> None:
     for name, (_, advice) in self_test.CHECKS.items():
         _say(f"{name:<18}", end="")
         start = time.perf_counter()
-        wrong = self_test.run(name, index)
+        wrong = lacks = ""
+        try:
+            wrong = self_test.run(name, index)
+        except NotImplementedError as error:
+            lacks = f"not supported by this driver ({error})"
         ms = 1e3 * (time.perf_counter() - start)
-        check = {"name": name, "passed": not wrong, "ms": ms, "message": wrong}
-        report["checks"].append(check | {"advice": advice if wrong else ""})
-        _say(f"{'FAIL' if wrong else 'PASS'}{ms:10.1f} ms  {wrong}".rstrip())
+        check = {"name": name, "passed": not wrong, "supported": not lacks, "ms": ms}
+        check |= {"message": wrong or lacks, "advice": advice if wrong else ""}
+        report["checks"].append(check)
+        outcome = "FAIL" if wrong else "n/a " if lacks else "PASS"
+        _say(f"{outcome}{ms:10.1f} ms  {wrong or lacks}".rstrip())
         if wrong:
             _say(f"      next: {advice}")
     failed = sum(not check["passed"] for check in report["checks"])

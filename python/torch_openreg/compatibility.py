@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks whether the libraries of this package can be loaded here, before they are loaded.
+"""Checks whether this package's libraries can be loaded here, before they are loaded.
 
-With another version of torch, loading them would fail with an undefined symbol at best, and crash
-at worst. Errors that the loader itself reports are not checked here: a missing file, a C library
-that is too old, another architecture. The libraries need no processor features beyond baseline
-x86-64; torch checks the processor for its own kernels.
+With a different version of torch, loading the libraries would at best fail with an undefined
+symbol, and at worst crash. Errors that the loader itself reports are not checked here: a missing
+file, a C library that is too old, a wrong architecture. The libraries need no processor features
+beyond baseline x86-64; torch checks the processor for its own kernels.
 """
 
 import sys
@@ -20,7 +20,7 @@ def require_compatible(device_type: str) -> None:
     """Raise if the libraries cannot be loaded, or the device cannot be registered.
 
     Args:
-        device_type: the name of the device, which must not be registered yet.
+        device_type: the device's name, which must not be registered yet.
 
     Raises:
         ImportError: with the required version, the version found, and what to do.

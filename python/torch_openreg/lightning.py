@@ -27,8 +27,8 @@ def register(package: ModuleType) -> None:
     """Register the accelerator ``openreg`` and the strategies ``openreg`` and ``openreg_ddp``.
 
     Args:
-        package: the module of Trainer or of Fabric: ``lightning.pytorch``, ``lightning.fabric``, or
-            the same under their other names. Each has its own registries.
+        package: the module that contains Trainer or Fabric: ``lightning.pytorch``,
+            ``lightning.fabric``, or the same under their other names. Each has its own registries.
     """
     accelerators, strategies = package.accelerators, package.strategies
     of_trainer = hasattr(accelerators, "AcceleratorRegistry")
@@ -44,7 +44,7 @@ def register(package: ModuleType) -> None:
 
 def _accelerator(package: ModuleType) -> type:
     class Accelerator(package.accelerators.Accelerator):  # type: ignore[name-defined, misc]
-        """Describes the devices of this process to Lightning."""
+        """Describes this process's devices to Lightning."""
 
         def setup_device(self, device: torch.device) -> None:
             if device.type != DEVICE_TYPE:
@@ -144,8 +144,8 @@ def _ddp(package: ModuleType, precision: str) -> type:
     class DDPStrategy(base):  # type: ignore[misc]
         """Runs one process per device.
 
-        The model is on its device already, so DDP needs no indices. With indices, Lightning would
-        create a CUDA stream.
+        The model is on its device already, so DDP needs no device indices. With them, Lightning
+        would create a CUDA stream.
         """
 
         strategy_name = DDP

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The names of the device and of its collective backend. A new backend changes them first."""
+"""The names of the device and its collective backend. To port this package, change them first."""
 
 # The device type in torch.device("openreg"), and the name of the module torch.openreg.
 DEVICE_TYPE = "openreg"

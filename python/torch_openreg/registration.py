@@ -2,8 +2,8 @@
 """Registers the device with torch when this module is imported: once per process, in any thread.
 
 This is a separate module because two importers need it: the package, and the entry point that torch
-calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits for the
-import of torch, whose entry point registers the device for the first thread.
+calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits until torch
+has been imported. Meanwhile torch's entry point registers the device in the first thread.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from torch_openreg.name import DEVICE_TYPE
 
 
 def _register() -> None:
-    """Register the device with torch: libraries, name, module, methods, compiler, in this order.
+    """Register the device with torch, in this order: libraries, name, module, methods, compiler.
 
     If the libraries cannot be loaded, torch stays unchanged. The name must precede the module,
     which torch stores under that name, and both must precede the first factory call.
@@ -32,7 +32,7 @@ def _register() -> None:
     require_compatible(DEVICE_TYPE)
     from torch_openreg import _C, backends, openreg  # loads the libraries
     from torch_openreg.distributed import registration as collectives
-    from torch_openreg.openreg import dlpack, fakes, out_dtype, storage
+    from torch_openreg.openreg import dlpack, fakes, out_dtype, tensor_meta
 
     rename_privateuse1_backend(DEVICE_TYPE)
     torch._register_device_module(DEVICE_TYPE, openreg)
@@ -41,7 +41,7 @@ def _register() -> None:
     setattr(torch.backends, DEVICE_TYPE, backends)
     generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
-    storage.register()
+    tensor_meta.register()
     fakes.register(DEVICE_TYPE)
     out_dtype.register()
     compiler.register()

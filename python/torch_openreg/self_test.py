@@ -21,13 +21,19 @@ _BUSY_MS = 20
 
 
 def run(name: str, index: int = 0) -> str:
-    """Run one of CHECKS on the device with that index; return the failure, or an empty string."""
+    """Run one of CHECKS on the device with that index; return the failure, or an empty string.
+
+    Raises:
+        NotImplementedError: the check is about an optional feature, which the driver does not have.
+    """
     device = torch.device(DEVICE_TYPE, index)
     try:
         with openreg.device(device):
             CHECKS[name][0](device)
             openreg.synchronize(device)
     except Exception as error:
+        if name in _OPTIONAL and isinstance(error, NotImplementedError):
+            raise
         return " ".join(f"{type(error).__name__}: {error}".split())  # joins lines
     return ""
 
@@ -141,6 +147,9 @@ def _compiler(_: torch.device) -> None:
 _MEMORY = "see docs/memory.md; OPENREG_DEVICE_MEMORY sets the size of a device"
 _STREAMS = "see docs/streams.md; try OPENREG_LAUNCH_BLOCKING=1 to exclude asynchrony as the cause"
 _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/debugging.md)"
+
+# Checks of features that a driver may lack.
+_OPTIONAL = frozenset({"graphs"})
 
 #: Maps a check's name to its function and to the advice if it fails. Later checks rely on earlier.
 CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {

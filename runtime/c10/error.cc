@@ -33,6 +33,7 @@ void throw_error(orError_t error) {
       rethrow();
     }
   }
+  TORCH_CHECK_NOT_IMPLEMENTED(error != orErrorNotSupported, detail);
   TORCH_CHECK_WITH(OutOfMemoryError, error != orErrorOutOfMemory, detail);
   TORCH_CHECK(error != orErrorInvalidDevice, "The device index is out of range. ", detail);
   TORCH_CHECK(error != orErrorForked,

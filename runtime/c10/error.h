@@ -19,6 +19,7 @@ namespace openreg {
 
 // Throws the exception for `error`, with the calling thread's last error detail:
 //   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as others
+//   orErrorNotSupported   c10::NotImplementedError (NotImplementedError, a RuntimeError)
 //   orErrorOutOfMemory    c10::OutOfMemoryError (torch.OutOfMemoryError)
 //   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError), in torch's words
 //   others                c10::AcceleratorError (torch.AcceleratorError, a RuntimeError) with

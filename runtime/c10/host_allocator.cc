@@ -63,6 +63,9 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   // events of such memory (it takes a lock twice), so this class tracks the streams itself.
   void free(void* context) override {
     auto* const block = static_cast<at::HostBlock<c10::Stream>*>(context);
+    if (in_forked_child()) {
+      return;  // the child has its own copy of the memory, and no stream to record an event on
+    }
     if (block == nullptr || block->owning_pool_ == c10::MempoolId_t{0, 0}) {
       Base::free(context);
       return;

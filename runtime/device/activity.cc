@@ -22,7 +22,8 @@
 namespace openreg::device {
 namespace {
 
-// The profiler's two functions. The pair never changes, so threads read it without a lock.
+// The pair of functions that the profiler registers. A pair never changes, so threads read it
+// without a lock.
 struct Callbacks {
   orActivityBufferRequested_t requested;
   orActivityBufferCompleted_t completed;
@@ -33,7 +34,7 @@ std::atomic<const Callbacks*> callbacks{nullptr};
 std::atomic<uint32_t> last_correlation{0};
 std::atomic<uint64_t> pending_records{0};
 
-// A buffer that the profiler owns.
+// A buffer that the profiler provided and owns.
 struct Buffer {
   unsigned char* memory;
   size_t size;
@@ -46,7 +47,7 @@ struct Counts {
   uint64_t dropped = 0;
 };
 
-// The current buffer of one thread. The thread writes to it; a flush takes it away.
+// The current buffer of one thread. The thread writes to it, and a flush takes it away.
 class ThreadBuffer {
  public:
   void Write(const orActivity& activity) {
@@ -68,8 +69,8 @@ class ThreadBuffer {
     current_.store(buffer, std::memory_order_release);
   }
 
-  // Returns the buffer, with the records that the owning thread has written so far, to the
-  // profiler. Any thread may call it. If the owning thread is writing a record, waits for it.
+  // Hands the buffer, with the records written so far, to the profiler. May be called by any
+  // thread. Waits if the owning thread is in the middle of writing a record.
   void Flush() {
     for (Backoff backoff;; backoff.Pause()) {
       Buffer* buffer = current_.load(std::memory_order_acquire);
@@ -99,8 +100,8 @@ class ThreadBuffer {
     if (owner == nullptr) {
       return nullptr;
     }
-    // Allocate without exceptions: the caller is in the middle of a launch, or is the thread of a
-    // stream.
+    // Allocate without exceptions: the caller may be in the middle of a launch, or be a stream's
+    // thread.
     std::unique_ptr<Buffer> buffer(new (std::nothrow) Buffer{nullptr, 0, 0, owner});
     if (buffer == nullptr) {
       return nullptr;
@@ -118,7 +119,7 @@ class ThreadBuffer {
     return buffer.release();
   }
 
-  // Increments a count that only the owning thread changes.
+  // Increments a counter that only the owning thread changes.
   static void Add(std::atomic<uint64_t>* count) {
     count->store(count->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -129,7 +130,7 @@ class ThreadBuffer {
   std::atomic<uint64_t> dropped_{0};
 };
 
-// The buffers of the threads that have written a record and have not ended.
+// The buffers of all threads that have written a record and have not ended yet.
 class ThreadBuffers {
  public:
   static ThreadBuffers& Get() {
@@ -150,7 +151,7 @@ class ThreadBuffers {
     ended_.dropped += buffer->counts().dropped;
   }
 
-  // Counts a record of a thread whose buffer is already gone.
+  // Counts a record that is dropped because its thread's buffer is already gone.
   void Drop() {
     const std::lock_guard lock(mutex_);
     ++ended_.dropped;
@@ -179,7 +180,7 @@ class ThreadBuffers {
   Counts ended_;
 };
 
-// The names that records refer to. They are kept as long as the process.
+// The names that records refer to. They stay valid until the process ends.
 class Names {
  public:
   static Names& Get() {
@@ -194,15 +195,15 @@ class Names {
 
  private:
   std::mutex mutex_;
-  std::unordered_set<std::string> names_;  // a set that does not move its elements
+  std::unordered_set<std::string> names_;  // a node-based set, so its elements never move
 };
 
-// What a thread keeps from its first record to its end: its buffer, the ids it has pushed (by
+// What a thread keeps from its first record until it ends: its buffer, the ids it has pushed (by
 // kind), and the names it used last.
 class ThreadRecords {
  public:
-  // Returns the object of this thread, or null if the thread is ending and its object is already
-  // destroyed.
+  // Returns this thread's object. Returns null if the thread is ending and has already destroyed
+  // it.
   static ThreadRecords* Get() {
     if (ended) {
       return nullptr;
@@ -216,8 +217,9 @@ class ThreadRecords {
 
   uint64_t LastId(orActivityIdKind kind) const { return ids[kind].empty() ? 0 : ids[kind].back(); }
 
-  // Looks up recently used addresses first, without a lock: a kernel's name has the same address at
-  // each launch. The text is compared because another library may have been loaded at that address.
+  // Looks up recently used addresses first, without a lock: a kernel's name has the same address in
+  // every launch. The text is compared too, because another library may since have been loaded at
+  // the same address.
   const char* Intern(const char* name) {
     if (names_.empty()) {
       names_.resize(kNames);
@@ -239,7 +241,7 @@ class ThreadRecords {
   ThreadRecords() { ThreadBuffers::Get().Add(&buffer); }
   ~ThreadRecords() {
     ended = true;
-    // In a forked child, the lock may be held by a thread that does not exist there.
+    // In a forked child, the lock may be held by a thread that exists only in the parent.
     if (!InForkedChild()) {
       ThreadBuffers::Get().Remove(&buffer);
     }
@@ -287,8 +289,8 @@ const char* InternName(const char* name) {
   return thread != nullptr ? thread->Intern(name) : Names::Get().Intern(name);
 }
 
-// Begins a pending record. Returns false if tracing was turned off in the meantime: the flush that
-// must wait for this call may already have returned.
+// Begins a pending record. Returns false if tracing was turned off in the meantime, because the
+// flush that must wait for this call may already have returned.
 bool CallActivity::BeginPendingCall() {
   BeginPendingRecords();
   if ((mode.load(std::memory_order_seq_cst) & kTracing) != 0) {
@@ -344,7 +346,8 @@ OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t re
                                                   orActivityBufferCompleted_t completed) {
   if ((requested == nullptr) != (completed == nullptr)) {
     return Fail(orErrorInvalidValue,
-                "orActivityRegisterCallbacks: one of the functions is null: pass both, or none");
+                "orActivityRegisterCallbacks: one of the functions is null: pass two functions or "
+                "two null pointers");
   }
   if (Tracing()) {
     return Fail(orErrorNotPermitted,
@@ -438,7 +441,7 @@ OPENREG_API orError_t orActivityPopExternalCorrelationId(orActivityIdKind kind, 
   ThreadRecords* const records = ThreadRecords::Get();
   if (records == nullptr || records->ids[kind].empty()) {
     return Fail(orErrorInvalidValue,
-                "orActivityPopExternalCorrelationId: this thread has pushed no id of kind %d",
+                "orActivityPopExternalCorrelationId: this thread has no pushed id of kind %d",
                 static_cast<int>(kind));
   }
   if (id != nullptr) {

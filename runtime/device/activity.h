@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// activity.h - records of calls and of work, for a profiler.
+// activity.h - records of API calls and of the work they queue, for a profiler.
 //
 // Each API function that is recorded constructs a CallActivity. If the call queues work, it
-// attaches a record without times to that work (CallActivity::ForWork): beside the command in the
-// stream's ring, or in a graph's replay. The thread that runs the work adds the times and writes
-// the record.
+// attaches a record without times to that work (CallActivity::ForWork). The record is stored next
+// to the command in the stream's ring, or in a graph's replay. The thread that runs the work adds
+// the times and writes the record.
 //
 // Each thread writes to its own buffer. Only a flush takes a buffer away from its thread, by an
-// atomic exchange of the pointer. A writer therefore never waits: a thread whose buffer is gone
-// requests another one. With tracing off, a call costs one relaxed load.
+// atomic exchange of the pointer. A writer therefore never waits: a thread whose buffer was taken
+// requests a new one. With tracing off, a call costs one relaxed load.
 //
-// A count of pending records, of calls and of commands, tells a flush when all records are written.
-// A call increments the count and then checks whether tracing is still on. The end of tracing is a
-// store that precedes the flush's read of the count, so no call is missed in either order.
+// A count of pending records, for both calls and commands, tells a flush when all records are
+// written. A call increments the count and then checks whether tracing is still on. The end of
+// tracing stores its flag before the flush reads the count. Whichever comes first, no call is
+// missed.
 //
-// A CallActivity belongs to its thread. The functions may be called from every thread.
+// A CallActivity belongs to the thread that constructed it. Any thread may call the functions.
 #ifndef RUNTIME_DEVICE_ACTIVITY_H_
 #define RUNTIME_DEVICE_ACTIVITY_H_
 
@@ -29,7 +30,7 @@ namespace openreg::device {
 
 inline bool Tracing() { return (mode.load(std::memory_order_relaxed) & kTracing) != 0; }
 
-// Returns the current time of the clock that all records use, in nanoseconds.
+// Returns the current time, in nanoseconds, of the clock that all records use.
 uint64_t ActivityTime();
 
 void WriteActivity(const orActivity& activity);
@@ -37,8 +38,8 @@ void WriteActivity(const orActivity& activity);
 // Counts a record that cannot be written.
 void DropActivity();
 
-// Count a record that will be written. The pair encloses the time from before its command is queued
-// until after its last record.
+// Count a record that will be written. Begin is called before the record's command is queued, and
+// End after its last record was written.
 void BeginPendingRecords();
 void EndPendingRecords();
 
@@ -46,11 +47,11 @@ void EndPendingRecords();
 // comes from may be unloaded before the profiler reads the record.
 const char* InternName(const char* name);
 
-// A scope that records an API call at its end if tracing was on at its beginning.
+// A scope that records an API call when it ends, if tracing was on when it began.
 class CallActivity {
  public:
-  // Whether a flush waits for the call. It does for calls that submit work. A call that itself
-  // waits is recorded only if it ends while tracing is on.
+  // Whether a flush waits for the call. A flush waits for calls that submit work. A call that
+  // itself waits is recorded only if it ends while tracing is still on.
   enum Kind : bool { kSubmits, kWaits };
 
   explicit CallActivity(const char* function, Kind kind = kSubmits) {
@@ -70,7 +71,7 @@ class CallActivity {
 
   bool active() const { return record_.correlation != 0; }
 
-  // Add details to the record of the call. They have no effect unless the call is active.
+  // Add details to the call's record. They have no effect unless the call is active.
   void SetStream(int device, uint32_t stream) {
     record_.device = device;
     record_.stream = static_cast<int32_t>(stream);
@@ -79,7 +80,7 @@ class CallActivity {
   void SetBytes(uint64_t bytes) { record_.bytes = bytes; }
   void SetGraph(int32_t graph) { record_.graph = graph; }
 
-  // Returns the record of the work that this call is queueing, without its kind and name.
+  // Returns a record for the work that this call is queueing. The caller sets its kind and name.
   orActivity ForWork() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// activity_fixture.h - a profiler for tests of activity records, and their fixture.
+// activity_fixture.h - a profiler for tests of activity records, and the fixture of these tests.
 #ifndef RUNTIME_DEVICE_ACTIVITY_FIXTURE_H_
 #define RUNTIME_DEVICE_ACTIVITY_FIXTURE_H_
 
@@ -26,7 +26,7 @@ class Profiler {
     return profiler;
   }
 
-  // Starts tracing. `size` is that of each buffer; with 0, the profiler provides none.
+  // Starts tracing. `size` is the size of each buffer; with 0, the profiler provides no buffers.
   void Start(size_t size = 4096) {
     buffer_size_ = size;
     completed_ = 0;
@@ -36,7 +36,7 @@ class Profiler {
     ASSERT_OK(orActivityEnableTracing());
   }
 
-  // Stops tracing and returns the records since Start, ordered by their end.
+  // Stops tracing and returns the records since Start, ordered by end time.
   std::vector<orActivity> Stop() {
     EXPECT_OK(orActivityDisableTracing());
     EXPECT_OK(orActivityFlushAll());
@@ -44,7 +44,7 @@ class Profiler {
     EXPECT_OK(orActivityGetCounts(&recorded, &dropped));
     dropped_ = dropped - dropped_before_;
     EXPECT_OK(orActivityRegisterCallbacks(nullptr, nullptr));
-    EXPECT_EQ(buffers_, 0) << "buffers that never came back";
+    EXPECT_EQ(buffers_, 0) << "buffers were not returned";
     EXPECT_EQ(records_.size(), recorded - recorded_before_);
     std::sort(records_.begin(), records_.end(),
               [](const orActivity& a, const orActivity& b) { return a.end_ns < b.end_ns; });

@@ -270,11 +270,11 @@ TEST_F(ActivityTest, WorkHasTheIdsOfItsCall) {
 
 TEST_F(ActivityTest, InvalidCallsAreRefused) {
   EXPECT_FAILS(orActivityPopExternalCorrelationId(orActivityIdUser, nullptr), orErrorInvalidValue,
-               "pushed no id");
+               "no pushed id");
   EXPECT_FAILS(orActivityPushExternalCorrelationId(static_cast<orActivityIdKind>(2), 1),
                orErrorInvalidValue, "kind 2 is not");
   EXPECT_FAILS(orActivityRegisterCallbacks([](void**, size_t*) {}, nullptr), orErrorInvalidValue,
-               "pass both, or none");
+               "pass two functions");
   EXPECT_FAILS(orActivityGetCounts(nullptr, nullptr), orErrorInvalidValue, "must not be null");
   EXPECT_OK(orActivityEnableTracing());
   EXPECT_OK(orActivityEnableTracing());

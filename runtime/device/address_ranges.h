@@ -2,9 +2,9 @@
 //
 // address_ranges.h - the set of free address ranges in a window.
 //
-// Allocation is best fit, with the lowest address among ranges of equal size. Freed neighbors are
-// merged. The allocators above request few, large blocks, so ordered trees are fast enough. Not
-// thread-safe: the owner must lock.
+// Allocation is best fit. Among ranges of equal size, the one with the lowest address is used.
+// Freed neighbors are merged. The allocators above request few, large blocks, so ordered trees are
+// fast enough. Not thread-safe: the owner must lock.
 #ifndef RUNTIME_DEVICE_ADDRESS_RANGES_H_
 #define RUNTIME_DEVICE_ADDRESS_RANGES_H_
 
@@ -41,7 +41,7 @@ class AddressRanges {
     return 0;
   }
 
-  // Adds a range to the set. No part of it may be in the set already.
+  // Adds a range to the set. No part of it may already be in the set.
   void Free(uintptr_t base, size_t size) {
     const auto next = by_base_.lower_bound(base);
     if (next != by_base_.begin()) {
@@ -60,7 +60,7 @@ class AddressRanges {
     Insert(base, size);
   }
 
-  // Returns the sizes of the free ranges by base address.
+  // Returns the size of each free range, keyed by base address.
   const std::map<uintptr_t, size_t>& ranges() const { return by_base_; }
   size_t largest() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
 

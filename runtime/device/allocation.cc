@@ -86,7 +86,7 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
   const size_t capacity = arena.device(device).size;
   auto refuse = [&](size_t used, size_t largest) {
     return Fail(orErrorOutOfMemory,
-                "orMalloc of %s (%zu bytes) on device %d: %s of %s are free, the largest free "
+                "orMalloc of %s (%zu bytes) on device %d: %s of %s are free, and the largest free "
                 "range has %s; "
                 "free memory or raise OPENREG_DEVICE_MEMORY",
                 ByteText(size).c_str(), size, device, ByteText(capacity - used).c_str(),
@@ -97,7 +97,7 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
                 "orMalloc of %zu bytes on device %d: failure injected by a test", size, device);
   }
   std::lock_guard lock(mutex_);
-  if (size > capacity) {  // checked before `size` is rounded up, which could overflow
+  if (size > capacity) {  // checked first, because rounding `size` up could overflow
     return refuse(used_[device], free_[device].largest());
   }
   const size_t reserved = RoundUp(size, kPage);
@@ -117,7 +117,7 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
   if (!AddLocked({base, size, reserved, device, -1, nullptr})) {
     used_[device] -= reserved;
     free_[device].Free(base, reserved);
-    return Fail(orErrorSystem, "orMalloc: out of host memory for the table of allocations");
+    return Fail(orErrorSystem, "orMalloc: out of host memory for the allocation table");
   }
   *pointer = reinterpret_cast<void*>(base);
   return orSuccess;
@@ -162,7 +162,7 @@ orError_t Allocations::Free(void* pointer) {
   const Allocation* found = FindLocked(address);
   if (found == nullptr) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: %s; pass a pointer from orMalloc that was not freed before", pointer,
+                "orFree of %p: %s; pass a pointer from orMalloc that has not been freed", pointer,
                 IsReady() && arena.Contains(pointer)
                     ? "a device address outside of every live allocation"
                     : "not a device address");
@@ -173,7 +173,8 @@ orError_t Allocations::Free(void* pointer) {
   }
   if (found->base != address) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; pass its "
+                "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; pass the "
+                "allocation's "
                 "start address",
                 pointer, address - found->base, reinterpret_cast<void*>(found->base), found->size);
   }
@@ -236,8 +237,8 @@ orError_t Allocations::Trim(int device, size_t* released) {
   }
   fstat(arena.file(device), &after);
   if (released != nullptr) {
-    // The difference may be negative: kernels of this process may fill other pages at the same
-    // time.
+    // The difference can be negative, because kernels of this process may write to other pages at
+    // the same time.
     *released =
         static_cast<size_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * 512;
   }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation.h - the live blocks of device memory, which are from orMalloc or imported.
+// allocation.h - the live blocks of device memory, both those from orMalloc and imported ones.
 //
-// Allocations is one object per process with one lock. A caching allocator sits above it, so blocks
-// are allocated and freed rarely. The object is never destroyed, because blocks are freed until the
-// very end of the process. The fault report finds blocks without the lock, in the LiveTable.
+// Allocations is one object per process, with one lock. A caching allocator sits above it, so
+// blocks are allocated and freed rarely. The object is never destroyed, because blocks are freed
+// until the very end of the process. The fault report finds blocks without the lock, in the
+// LiveTable.
 #ifndef RUNTIME_DEVICE_ALLOCATION_H_
 #define RUNTIME_DEVICE_ALLOCATION_H_
 
@@ -24,16 +25,16 @@ struct Import;
 
 struct Allocation {
   uintptr_t base;
-  size_t size;      // the requested size, which bounds checks use
+  size_t size;      // the requested size, used by bounds checks
   size_t reserved;  // the size taken from the window
   int device;
   int live_slot;          // index in the LiveTable
-  Import* import;         // not null: the memory of another process (imported_memory.h)
-  bool exported = false;  // a part of it was exported at least once (exports.h)
+  Import* import;         // null unless another process owns the memory (imported_memory.h)
+  bool exported = false;  // whether any part of it was ever exported (exports.h)
 };
 
-// A table of all live blocks for the fault report, which cannot take a lock. Writers hold the lock
-// of Allocations.
+// A table of all live blocks for the fault report, which cannot take a lock. Writers must hold the
+// lock of Allocations.
 class LiveTable {
  public:
   struct Entry {
@@ -43,8 +44,8 @@ class LiveTable {
   int Add(uintptr_t base, size_t size);  // returns the slot, or -1 if the table cannot grow
   void Remove(int slot);
 
-  // Finds the block that contains `address`. Returns false if there is none. Async-signal-safe. May
-  // miss a block that is being added or removed at the same time.
+  // Finds the block that contains `address`. Returns false if there is none. May miss a block that
+  // is being added or removed at the same time. Async-signal-safe.
   bool Find(uintptr_t address, Entry* entry) const;
 
  private:
@@ -75,8 +76,8 @@ class Allocations {
   // Finds the block that contains `pointer`. Returns false if there is none.
   bool Find(const void* pointer, Allocation* found);
 
-  // The following functions are for imported_memory.cc and shared_memory.cc. Those whose name ends
-  // with Locked require the lock.
+  // The following functions are for imported_memory.cc and shared_memory.cc. The caller of a
+  // function whose name ends with Locked must hold the lock.
   std::mutex& mutex() { return mutex_; }
   Allocation* FindLocked(uintptr_t address);
   uintptr_t AllocateImportRangeLocked(size_t size, size_t alignment);
@@ -96,7 +97,7 @@ class Allocations {
   AddressRanges free_[OPENREG_MAX_DEVICES];
   AddressRanges free_imports_;
   size_t used_[OPENREG_MAX_DEVICES] = {};
-  std::vector<Allocation> kept_;  // blocks that this process has freed and another has open
+  std::vector<Allocation> kept_;  // blocks that this process freed but another one still maps
   LiveTable live_table_;
 };
 

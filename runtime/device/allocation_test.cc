@@ -43,7 +43,7 @@ TEST_F(AllocationTest, ZeroBytesAreANullPointer) {
 TEST_F(AllocationTest, OversizedRequestsFailWithTheFigures) {
   void* pointer = &pointer;
   EXPECT_FAILS(orMalloc(&pointer, (size_t{256} << 20) + 1), orErrorOutOfMemory,
-               "256 MiB of 256 MiB are free, the largest free range has 256 MiB");
+               "256 MiB of 256 MiB are free, and the largest free range has 256 MiB");
   EXPECT_EQ(pointer, nullptr);
   for (size_t size : {std::numeric_limits<size_t>::max(), std::numeric_limits<size_t>::max() - 4095,
                       size_t{1} << 63, size_t{1} << 47}) {
@@ -66,7 +66,7 @@ TEST_F(AllocationTest, InvalidPointersAreNotFreed) {
   char* memory = Allocate<char>(10000);
   EXPECT_FAILS(orFree(memory + 1), orErrorInvalidDevicePointer,
                "it points 1 bytes into the allocation");
-  EXPECT_FAILS(orFree(memory + 9999), orErrorInvalidDevicePointer, "pass its start address");
+  EXPECT_FAILS(orFree(memory + 9999), orErrorInvalidDevicePointer, "start address");
   EXPECT_FAILS(orFree(memory + 10000), orErrorInvalidDevicePointer,
                "outside of every live allocation");
   int host = 0;
@@ -77,7 +77,7 @@ TEST_F(AllocationTest, InvalidPointersAreNotFreed) {
   ASSERT_OK(orGetKernelPointer(&view, memory));
   EXPECT_FAILS(orFree(view), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_OK(orFree(memory));
-  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "that was not freed before");
+  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "that has not been freed");
 }
 
 TEST_F(AllocationTest, AnyDeviceMayBeCurrentWhenMemoryIsFreed) {

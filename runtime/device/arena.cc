@@ -21,13 +21,13 @@ namespace {
 
 void* Address(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-// Creates an inaccessible mapping, which costs only address space.
+// Reserves a range of addresses. The mapping is inaccessible, so it costs only address space.
 void* ReserveAddresses(void* where, size_t size, int flags) {
   return mmap(where, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-// Maps a range of a file at `address` in the device half and at the corresponding address in the
-// kernel half.
+// Maps a range of a file twice: at `address` in the device half and at the corresponding address in
+// the kernel half.
 bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t file_offset) {
   constexpr int kFlags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
   void* device = Address(address);
@@ -38,7 +38,8 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
     return false;
   }
   for (void* view : {device, kernel}) {
-    // A child that shared the mapping could change the parent's memory, for example by trimming it.
+    // Exclude the view from forks: a child that shared it could change the parent's memory, for
+    // example by trimming it.
     if (madvise(view, size, MADV_DONTFORK) != 0 || madvise(view, size, MADV_DONTDUMP) != 0) {
       return false;
     }
@@ -46,8 +47,8 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
   return true;
 }
 
-// Fails with the error of a system call for a reservation of `size` bytes, and names the limit that
-// caused it if that is known.
+// Reports that a system call failed for a reservation of `size` bytes. Names the limit that caused
+// the failure if it is known.
 orError_t FailSystem(const char* what, size_t size, int error) {
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
@@ -61,10 +62,10 @@ orError_t FailSystem(const char* what, size_t size, int error) {
   if (error == EMFILE) {
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);
-    return Fail(
-        orErrorSystem,
-        "%s failed: the process may open %llu files (RLIMIT_NOFILE, ulimit -n); raise the limit",
-        what, static_cast<unsigned long long>(files.rlim_cur));
+    return Fail(orErrorSystem,
+                "%s failed: the process may have at most %llu open files (RLIMIT_NOFILE, ulimit "
+                "-n); raise the limit",
+                what, static_cast<unsigned long long>(files.rlim_cur));
   }
   return Fail(orErrorSystem, "%s of %s failed: %s (errno %d)", what, ByteText(size).c_str(),
               std::strerror(error), error);
@@ -74,16 +75,16 @@ orError_t FailSystem(const char* what, size_t size, int error) {
 
 orError_t Arena::Reserve(int device_count, size_t device_memory) {
   rlimit file_limit{};
-  // Check the limit in advance: exceeding it would send SIGXFSZ, which ends the process.
+  // Check the limit in advance: exceeding it would raise SIGXFSZ, which ends the process.
   if (getrlimit(RLIMIT_FSIZE, &file_limit) == 0 && file_limit.rlim_cur != RLIM_INFINITY &&
       file_limit.rlim_cur < device_memory) {
     return Fail(orErrorSystem,
-                "the memory of a device needs a file of %s: the file size limit (RLIMIT_FSIZE, "
+                "each device's memory needs a file of %s, but the file size limit (RLIMIT_FSIZE, "
                 "ulimit -f) is %s; raise it or lower OPENREG_DEVICE_MEMORY",
                 ByteText(device_memory).c_str(), ByteText(file_limit.rlim_cur).c_str());
   }
 
-  // Each part ends with a gap of one large page. The import range is as large as all devices
+  // Each part ends with a gap of one large page. The import range is as large as all device ranges
   // together.
   const size_t stride = device_memory + kLargePage;
   const size_t count = static_cast<size_t>(device_count);
@@ -93,7 +94,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
   if (reservation == MAP_FAILED) {
     return FailSystem("reservation", 2 * half, errno);
   }
-  // Align the reservation to allow large pages.
+  // Align the start so that the system can use large pages.
   const auto start = reinterpret_cast<uintptr_t>(reservation);
   const uintptr_t base = RoundUp(start, kLargePage);
   if (base != start) {
@@ -112,7 +113,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     }
     return FailSystem(what, size, error);
   };
-  // Exclude the reservation from core dumps and from forks: a child may map its own memory there.
+  // Exclude the reservation from core dumps and forks. A child may map its own memory there.
   if (madvise(Address(base), 2 * half, MADV_DONTFORK) != 0 ||
       madvise(Address(base), 2 * half, MADV_DONTDUMP) != 0) {
     return undo("madvise", 2 * half);
@@ -120,12 +121,12 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
   for (int index = 0; index < device_count; ++index) {
     const int file = CreateMemfd(device_memory, &numbers_[index]);
     if (file < 0) {
-      return undo("memfd_create for the memory of a device", device_memory);
+      return undo("memfd_create for a device's memory", device_memory);
     }
     files_[opened++] = file;
     devices_[index] = {base + static_cast<size_t>(index) * stride, device_memory};
     if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
-      return undo("mapping of a device's memory", device_memory);
+      return undo("mapping a device's memory", device_memory);
     }
     // Prefer large pages. This takes effect if transparent_hugepage/shmem_enabled is "advise".
     madvise(Address(devices_[index].base + half), device_memory, MADV_HUGEPAGE);

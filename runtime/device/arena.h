@@ -8,14 +8,14 @@
 //
 // The memory of each device is a sparse memfd that is mapped at the same offset in both halves. The
 // distance between the address that PyTorch sees and the one that kernels use is therefore constant
-// for the process, and a launch needs no system call. Blocks of other processes are mapped into the
-// import range. A gap between the ranges is never mapped, so an access past the end of one range
-// does not reach the next.
+// in a process, and a launch needs no system call. Blocks that other processes own are mapped into
+// the import range. A gap after each range is never mapped, so an access just past the end of one
+// range does not reach the next.
 //
 // A fork does not inherit the mappings, and core dumps do not contain them. They stay until the
 // process ends, so that a late access causes a fault report instead of touching an unrelated
-// object. Reserve() is called once, under the lock of Initialize. Everything else is constant
-// afterwards or names the lock that it requires.
+// object. Reserve() is called once, under the lock of Initialize. Every other function either only
+// reads constants or names the lock that it requires.
 #ifndef RUNTIME_DEVICE_ARENA_H_
 #define RUNTIME_DEVICE_ARENA_H_
 
@@ -49,7 +49,7 @@ class Arena {
   bool reserved() const { return half_.size != 0; }
   int device_count() const { return device_count_; }
 
-  // Return the window of the whole device half, of one device, and of the imports.
+  // Return the window that covers the whole device half, one device, or the imports.
   const Window& half() const { return half_; }
   const Window& device(int index) const { return devices_[index]; }
   const Window& imports() const { return imports_; }
@@ -68,23 +68,24 @@ class Arena {
     return reinterpret_cast<void*>(half_.Contains(address) ? address + half_.size : address);
   }
 
-  // Returns the device that owns an address of the device half; -1 for imports and gaps.
+  // Returns the device that owns an address in the device half, or -1 for imports and gaps.
   int DeviceOf(uintptr_t address) const;
 
-  // Return the memfd of a device, and the number in its name by which other processes identify it.
+  // Return a device's memfd, and the number in the memfd's name by which other processes identify
+  // it.
   int file(int device) const { return files_[device]; }
   uint64_t file_number(int device) const { return numbers_[device]; }
 
-  // Map `size` bytes of another process's file at `address` of the import range, in both halves,
-  // and unmap them. The caller must have reserved that range (allocation.cc).
+  // Map `size` bytes of another process's file at `address` in the import range, in both halves,
+  // and unmap them. The caller must have reserved that part of the range (allocation.cc).
   bool MapImport(uintptr_t address, size_t size, int file, size_t file_offset) const;
   void UnmapImport(uintptr_t address, size_t size) const;
 
-  // Called in a forked child. Closes the files of the devices, which would otherwise keep their
-  // memory alive after the parent has ended. Async-signal-safe.
+  // Called in a forked child. Closes the device files, which would otherwise keep the device memory
+  // alive after the parent has ended. Async-signal-safe.
   void CloseFilesInChild() const;
 
-  // Returns pages of a device to the operating system; they read as zero afterwards.
+  // Returns a device's pages to the operating system; they read as zero afterwards.
   bool PunchHole(int device, uintptr_t address, size_t size) const;
 
  private:
@@ -96,7 +97,7 @@ class Arena {
   uint64_t numbers_[OPENREG_MAX_DEVICES] = {};
 };
 
-// The arena of the process; never destroyed.
+// The process's arena, which is never destroyed.
 extern constinit Arena arena;
 
 }  // namespace openreg::device

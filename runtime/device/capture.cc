@@ -25,8 +25,8 @@ class Capture {
                          [&](const Branch& branch) { return branch.stream == stream; });
   }
 
-  // Makes the capture invalid and returns an error with the given text. The text of the first call
-  // is kept as the reason.
+  // Makes the capture invalid and returns an error with the given text. Keeps the text of the first
+  // call as the reason.
   [[gnu::format(printf, 3, 4)]] orError_t Invalidate(orError_t error, const char* format, ...) {
     char text[512];
     va_list arguments;
@@ -37,10 +37,10 @@ class Capture {
       invalid = error;
       reason = text;
     }
-    return Fail(error, "%s. The capture is invalid now; end it (orStreamEndCapture)", text);
+    return Fail(error, "%s. The capture is now invalid; end it (orStreamEndCapture)", text);
   }
 
-  // Returns an error if the capture is invalid. Must be called before anything is captured.
+  // Returns an error if the capture is invalid. Must be called before anything is added to it.
   orError_t CheckValid(const char* function) const {
     return valid() ? orSuccess
                    : Fail(orErrorCaptureInvalidated,
@@ -136,7 +136,7 @@ orError_t Captures::End(Stream* stream, orGraph_t* handle) {
     std::lock_guard lock(mutex_);
     Capture* capture = stream->capture();
     if (capture == nullptr) {
-      return Fail(orErrorInvalidValue, "orStreamEndCapture: stream %p is not captured",
+      return Fail(orErrorInvalidValue, "orStreamEndCapture: stream %p is not being captured",
                   HandleOf(stream));
     }
     if (capture->origin != stream) {
@@ -216,8 +216,8 @@ std::optional<orError_t> Captures::Record(const char* function, Event* event, ui
   }
   if (event->scope() != Event::Scope::kProcess) {
     return capture->Invalidate(orErrorCaptureUnsupported,
-                               "%s: stream %p is captured, and an interprocess event cannot be "
-                               "part of a graph: record it before or after the capture",
+                               "%s: stream %p is being captured, and an interprocess event cannot "
+                               "be part of a graph: record it before or after the capture",
                                function, HandleOf(stream));
   }
   for (const std::unique_ptr<Capture>& other : captures_) {
@@ -244,8 +244,8 @@ std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, co
   if (waiting != nullptr && event->scope() == Event::Scope::kImported) {
     return waiting->Invalidate(
         orErrorCaptureIsolation,
-        "%s: stream %p is captured, and the event belongs to another process: a replay could not "
-        "wait for it; wait for it before or after the capture",
+        "%s: stream %p is being captured, and the event belongs to another process: a replay could "
+        "not wait for it; wait for it before or after the capture",
         function, HandleOf(stream));
   }
   if (!recorded_by.captured()) {
@@ -254,14 +254,15 @@ std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, co
     }
     return waiting->Invalidate(
         orErrorCaptureIsolation,
-        "%s: stream %p is captured, and the event was recorded outside of the capture: a replay "
-        "could not wait for it; wait for it before the capture, or record it within",
+        "%s: stream %p is being captured, and the event was recorded outside the capture: a replay "
+        "could not wait for it; wait for it before the capture, or record it during the capture",
         function, HandleOf(stream));
   }
   Capture* recorded = OfEvent(handle);
   if (recorded == nullptr) {
     static constexpr char kCaptureEnded[] =
-        "%s: the event was recorded in a capture that has ended, and has no meaning outside of it; "
+        "%s: the event was recorded in a capture that has ended, and has no meaning outside that "
+        "capture; "
         "record it again, or synchronize with the stream on which the graph is replayed";
     return waiting != nullptr
                ? waiting->Invalidate(orErrorCaptureIsolation, kCaptureEnded, function)
@@ -291,7 +292,7 @@ orError_t Captures::RefuseStream(const char* function, const Stream* stream, con
   Capture* capture = stream->capture();
   return capture == nullptr
              ? orSuccess
-             : capture->Invalidate(orErrorCaptureUnsupported, "%s: stream %p is captured, %s",
+             : capture->Invalidate(orErrorCaptureUnsupported, "%s: stream %p is being captured, %s",
                                    function, HandleOf(stream), because);
 }
 
@@ -301,11 +302,11 @@ orError_t Captures::RefuseDevice(const char* function, int device) {
   for (const std::unique_ptr<Capture>& capture : captures_) {
     for (const Capture::Branch& branch : capture->branches) {
       if (branch.stream->device() == device) {
-        refused =
-            capture->Invalidate(orErrorCaptureUnsupported,
-                                "%s: stream %p of device %d is captured, so the device cannot be "
-                                "synchronized: synchronize before or after the capture",
-                                function, HandleOf(branch.stream), device);
+        refused = capture->Invalidate(
+            orErrorCaptureUnsupported,
+            "%s: stream %p of device %d is being captured, so the device cannot "
+            "be synchronized: synchronize before or after the capture",
+            function, HandleOf(branch.stream), device);
         break;
       }
     }
@@ -329,8 +330,8 @@ orError_t Captures::RefuseUnsafe(const char* function) {
       const bool global = capture->mode == orStreamCaptureModeGlobal;
       refused = capture->Invalidate(
           orErrorCaptureUnsupported,
-          "%s: stream %p is captured in mode %s, which does not allow this call %s: make the call "
-          "before or after the capture, or begin the capture in another mode",
+          "%s: stream %p is being captured in mode %s, which does not allow this call %s: make the "
+          "call before or after the capture, or begin the capture in another mode",
           function, HandleOf(capture->origin), global ? "global" : "thread_local",
           global ? "in any thread" : "in this thread");
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// capture.h - captures: streams whose work is recorded in a graph instead of being run.
+// capture.h - stream captures: their work is recorded in a graph instead of being run.
 //
 // A capture stores what is queued on its streams as the nodes of a graph (graph.h). Captures owns
-// it from Begin to End. One lock guards all captures; a capture is not a hot path. The bit
-// kCapturing of the process's mode says whether any capture is active, and a word of each stream
-// says whether the stream is part of one, so other calls pay for one load. Submission
+// it from Begin to End. One lock guards all captures; a capture is not a hot path. The kCapturing
+// bit in the process's mode says whether any capture is active, and a word in each stream says
+// whether the stream is part of one, so all other calls pay for only one load. Submission
 // (submission.h) calls the functions that take a stream. Calls that concern events, or no stream,
-// use this class directly.
+// use this class directly. A call that no capture can record, such as a synchronous copy, refuses
+// by itself, with CheckSafeInCapture() or Submission::QueueUncaptured().
 //
-// One object, never destroyed. Every thread may call it.
+// There is one object, which is never destroyed. Any thread may call it.
 #ifndef RUNTIME_DEVICE_CAPTURE_H_
 #define RUNTIME_DEVICE_CAPTURE_H_
 
@@ -30,7 +31,7 @@ namespace openreg::device {
 
 class Capture;
 
-// Returns whether any capture is active: one load.
+// Returns whether any capture is active. Costs one load.
 inline bool Capturing() { return (mode.load(std::memory_order_relaxed) & kCapturing) != 0; }
 
 class Captures {
@@ -50,13 +51,13 @@ class Captures {
   std::optional<orError_t> Wait(const char* function, Stream* stream, const Event* event,
                                 uint64_t handle, const Event::Capture& recorded_by);
 
-  // Fail, and invalidate the capture, because of a call that it does not allow. `because` ends the
-  // sentence "orX: stream S is captured, ".
+  // Invalidate the capture and fail, because the capture does not allow the call. `because` ends
+  // the sentence "orX: stream S is being captured, ".
   orError_t RefuseStream(const char* function, const Stream* stream, const char* because);
   orError_t RefuseDevice(const char* function, int device);
   orError_t RefuseUnsafe(const char* function);
-  // Fails for a call about an event that a capture has recorded, and invalidates that capture if it
-  // is still active.
+  // Fails a call on an event that a capture has recorded, and invalidates that capture if it is
+  // still active.
   orError_t RefuseEvent(const char* function, uint64_t handle);
 
  private:
@@ -69,7 +70,7 @@ class Captures {
 };
 
 // Called by functions that wait for a whole device, or that are unsafe during captures (see
-// orStreamCaptureMode). Return orSuccess unless a capture refuses the call.
+// orStreamCaptureMode). Each returns orSuccess unless a capture refuses the call.
 inline orError_t CheckDeviceUncaptured(const char* function, int device) {
   return Capturing() ? Captures::Get().RefuseDevice(function, device) : orSuccess;
 }

@@ -260,7 +260,7 @@ TEST_F(CaptureTest, TwoCapturesCannotBeMerged) {
 TEST_F(CaptureTest, BadArgumentsAreRefused) {
   const orStream_t stream = CreateStream();
   orGraph_t graph = nullptr;
-  EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorInvalidValue, "is not captured");
+  EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorInvalidValue, "is not being captured");
   EXPECT_FAILS(orStreamBeginCapture(stream, static_cast<orStreamCaptureMode>(7)),
                orErrorInvalidValue, "mode 7");
   EXPECT_FAILS(orStreamEndCapture(stream, nullptr), orErrorInvalidValue, "graph is null");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of copies and fills. Each one is a kernel of the device itself, so its
-// stream orders it. A copy that must be done when the call returns runs on the calling thread if
-// the stream is idle.
+// Implements the C functions for copies and fills. Each operation is a kernel of the device itself,
+// so its stream orders it. A copy that must be done when the call returns runs on the calling
+// thread if the stream is idle.
 #include <cinttypes>
 #include <cstring>
 
@@ -19,7 +19,7 @@
 namespace openreg::device {
 namespace {
 
-// The size up to which a copy is as cheap as a kernel that may run inline.
+// The largest size at which a copy is still as cheap as a kernel that may run inline.
 constexpr size_t kShortCopy = 64 * 1024;
 
 struct Transfer {
@@ -34,7 +34,7 @@ struct Transfer {
 };
 
 // A copy from a small pageable source. The command holds the bytes, so the host may change the
-// source immediately.
+// source as soon as the call returns.
 struct StagedTransfer {
   static constexpr size_t kMaxBytes = 384;
   void* destination;
@@ -59,7 +59,7 @@ struct Fill {
   }
 };
 
-// The memory at one end of a copy.
+// The kind and the device of the memory at one end of a copy.
 struct Endpoint {
   orMemoryType type;
   int device;  // -1 for host memory
@@ -74,8 +74,8 @@ orError_t Locate(const char* function, const char* which, const void* pointer, s
   if (!arena.Contains(pointer)) {
     const Window& half = arena.half();
     if (address + size < address || (address < half.base && address + size > half.base)) {
-      return Fail(orErrorInvalidCopy, "%s: the %s %p + %zu bytes is not a range of host memory",
-                  function, which, pointer, size);
+      return Fail(orErrorInvalidCopy, "%s: the %s, %zu bytes at %p, is not a range of host memory",
+                  function, which, size, pointer);
     }
     HostBlock block;
     const bool pinned = HostMemory::Get().Find(pointer, &block);
@@ -124,12 +124,13 @@ const char* KindName(orMemcpyKind kind) {
   return nullptr;
 }
 
-constexpr char kWaits[] = "and this call waits: use its asynchronous form";
+constexpr char kWaits[] = "and this call waits: use the asynchronous form of the call";
 constexpr char kPageable[] =
-    "and unpinned host memory may no longer exist at a replay: use pinned memory, or copy before "
+    "and unpinned host memory may no longer exist when the graph is replayed: use pinned memory, "
+    "or copy before "
     "or after the capture";
 
-// Describes a transfer or a fill as work.
+// Returns a transfer or a fill as work for a stream.
 template <class Operation>
 Work WorkOf(const Operation& operation, const char* name, bool is_short) {
   Work work{Command::kCopy, is_short ? Command::kAnywhere : Command::kOnWorker};
@@ -150,7 +151,7 @@ struct CopyRequest {
   int source_device;
 };
 
-// Checks and submits a copy. `wait`: whether it must be done when the call returns.
+// Checks and submits a copy. `wait` says whether the copy must be done when the call returns.
 orError_t Copy(const CopyRequest& request, const Submission& submission, bool wait) {
   const char* const function = submission.function();
   if (KindName(request.kind) == nullptr) {
@@ -185,8 +186,8 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
         std::tuple{source, request.source_device, "source"}}) {
     if (device != -1 && end.device != device) {
       return Fail(orErrorInvalidCopy,
-                  "%s: the %s is passed as memory of device %d, but is on %s %d", function, which,
-                  device, end.device == -1 ? "the host:" : "device", end.device);
+                  "%s: the %s must be on device %d, as the call says, but is on %s %d", function,
+                  which, device, end.device == -1 ? "the host:" : "device", end.device);
     }
   }
 
@@ -241,7 +242,7 @@ orError_t Set(void* pointer, int value, size_t size, const Submission& submissio
   return submission.Submit(work);
 }
 
-// Runs a copy or fill on the default stream and synchronizes with that stream.
+// Runs a copy or fill on the default stream and waits for that stream.
 template <class Operation>
 orError_t RunSynchronously(const char* function, Operation operation) {
   Submission submission(function);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of devices: count, current device, properties, synchronization.
+// Implements the C functions for devices: count, current device, properties and synchronization.
 #include <unistd.h>
 
 #include <cstdio>
@@ -36,7 +36,7 @@ orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelEr
   return orSuccess;
 }
 
-// Returns the size of the CPU's last cache, which kernels use, or 0 if it is unknown.
+// Returns the size of the CPU's last-level cache, which kernels use, or 0 if it is unknown.
 size_t LastCacheSize() {
   for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
     if (const long size = sysconf(level); size > 0) {
@@ -46,8 +46,7 @@ size_t LastCacheSize() {
   return 0;
 }
 
-// Makes the UUID from the number that the operating system gives to each start of the machine, and
-// from the device's index.
+// Derives the UUID from the operating system's boot id and the device's index.
 void MakeUuid(int device, uint8_t (&uuid)[16]) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;
@@ -93,7 +92,7 @@ OPENREG_API orError_t orSetDevice(int device) {
   if (InForkedChild()) [[unlikely]] {
     return Refuse("orSetDevice", /*only_reads=*/true);
   }
-  // In the common case, a device guard does not change the device.
+  // Usually the device is already the current one, because guards rarely change the device.
   if (device != thread_state.device) {
     if (const orError_t error = CheckDevice("orSetDevice", device); error != orSuccess) {
       return error;

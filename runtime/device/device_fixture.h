@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// device_fixture.h - what tests of the device share: a fresh device for each test, checks of an
-// error together with its text, and kernels that end when the test says so.
+// device_fixture.h - what the device tests share: a fresh device for each test, checks of an error
+// together with its text, and kernels that end when the test says so.
 #ifndef RUNTIME_DEVICE_DEVICE_FIXTURE_H_
 #define RUNTIME_DEVICE_DEVICE_FIXTURE_H_
 
@@ -48,11 +48,11 @@ inline testing::AssertionResult FailsWith(const char* call, const char*, const c
 
 #define EXPECT_OK(call) EXPECT_PRED_FORMAT1(openreg::device::Succeeds, call)
 #define ASSERT_OK(call) ASSERT_PRED_FORMAT1(openreg::device::Succeeds, call)
-// Expects the call to fail with this error, and its detail to contain this text.
+// Expects the call to fail with this error, and the error's detail to contain this text.
 #define EXPECT_FAILS(call, error, text) \
   EXPECT_PRED_FORMAT3(openreg::device::FailsWith, call, error, text)
 
-// Waits until `done` returns true; returns false after a time that no healthy machine needs.
+// Waits until `done` returns true. Returns false after a time that is ample on any healthy machine.
 template <class Done>
 bool Eventually(Done done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -65,8 +65,8 @@ bool Eventually(Done done) {
   return true;
 }
 
-// A kernel that runs until the test opens the gate. The destructor opens it, so that a failing test
-// does not hang. The gate must outlive the kernel, so synchronize first.
+// A kernel that runs until the test opens the gate. The destructor opens it too, so a failing test
+// does not hang. The gate must outlive its kernel: synchronize first.
 class Gate {
  public:
   Gate() = default;
@@ -118,10 +118,11 @@ class DeviceTest : public testing::Test {
   }
 
   // Makes launches asynchronous in every configuration. A test needs this if it queues work behind
-  // a kernel that it ends later: otherwise its first launch would wait for that.
+  // a kernel that it ends later. Otherwise its first launch would never return.
   void QueueLaunches() { ASSERT_OK(orSetLaunchBlocking(0)); }
 
-  // Allocates `count` elements; returns the device pointer and sets the kernel's view of it.
+  // Allocates `count` elements. Returns the device pointer and sets `kernel_view` to the address at
+  // which kernels see it.
   template <class T>
   T* Allocate(size_t count, T** kernel_view = nullptr) {
     void* pointer = nullptr;
@@ -140,7 +141,7 @@ class DeviceTest : public testing::Test {
     return stream;
   }
 
-  // Returns another device than 0 if there is one, otherwise 0.
+  // Returns a device other than 0 if there is one, otherwise 0.
   int other() const { return count_ - 1; }
 
   int count_ = 0;

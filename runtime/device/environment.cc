@@ -19,8 +19,8 @@
 namespace openreg::device {
 namespace {
 
-// Returns the first number in a file of a control group, or the maximum value if there is no file
-// or the file says "max".
+// Returns the first number in a control group file. Returns the maximum value if the file does not
+// exist or says "max".
 size_t ReadLimit(const std::string& path) {
   std::ifstream file(path);
   size_t limit = 0;
@@ -30,9 +30,9 @@ size_t ReadLimit(const std::string& path) {
   return std::numeric_limits<size_t>::max();
 }
 
-// Returns the lowest limit of a group and its parents. In a container, the path that the operating
-// system reports may lie outside of the mounted hierarchy. Then only the root is found, which is
-// the container's own group.
+// Returns the lowest limit among a group and its parents. In a container, the path that the
+// operating system reports may lie outside the mounted hierarchy. In that case, only the root of
+// the hierarchy is found, which is the container's own group.
 size_t GroupLimit(const std::string& mount, std::string group, const char* file) {
   size_t limit = std::numeric_limits<size_t>::max();
   for (;;) {
@@ -64,13 +64,13 @@ Environment Read() {
       return result;
     }
   }
-  static_assert(OPENREG_MAX_DEVICES == 16, "the text above names it");
+  static_assert(OPENREG_MAX_DEVICES == 16, "the message above contains the number");
 
   if (const char* value = std::getenv("OPENREG_DEVICE_MEMORY");
       value != nullptr && *value != '\0') {
     if (!ParseBytes(value, &result.device_memory) || result.device_memory > kMaxDeviceMemory) {
       refuse("OPENREG_DEVICE_MEMORY", value,
-             "bytes of one device, at most 1T, with an optional suffix K, M, G or T");
+             "a number of bytes per device, at most 1T, with an optional suffix K, M, G or T");
       return result;
     }
     result.device_memory = RoundUp(result.device_memory, kLargePage);
@@ -124,7 +124,7 @@ size_t MemoryLimit() {
   size_t limit =
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::ifstream groups("/proc/self/cgroup");
-  // Lines are "number:controllers:path"; number 0 without controllers is version 2.
+  // Lines are "number:controllers:path". A line with number 0 and no controllers is for version 2.
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);

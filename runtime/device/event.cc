@@ -23,7 +23,7 @@ orError_t Event::RecordTimed(const StreamQueue& queue) {
   uint64_t record;
   {
     std::lock_guard lock(lock_);
-    record = ++record_;  // prevents older records that are still queued from stamping
+    record = ++record_;  // older records that are still queued no longer stamp the event
     if (stream->Idle()) {
       time_.store(Now(), std::memory_order_release);
       Note(stream, stream->tail());
@@ -64,7 +64,7 @@ orError_t Event::RecordShared(const StreamQueue& queue) {
   if (const orError_t error = Mark(queue, &word, &position); error != orSuccess) {
     return error;
   }
-  // Store the mark first: ReachedByOthers() is called for a noted position.
+  // Store the mark first: ReachedByOthers() is called for a position that has already been noted.
   own->page().slot(serial()).capture.store(word, std::memory_order_release);
   Note(queue.stream(), position);
   return orSuccess;
@@ -98,7 +98,7 @@ uint64_t Event::NewRecord() {
 }
 
 void Event::NoteCaptured() {
-  (void)NewRecord();  // prevents older records that are still queued from stamping
+  (void)NewRecord();  // older records that are still queued no longer stamp the event
   capture_.store(kCaptured, std::memory_order_release);
 }
 
@@ -117,7 +117,8 @@ Events& Events::Get() {
 Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
-    (void)Fail(orErrorSystem, "an event cannot be created: %u exist already; destroy some",
+    (void)Fail(orErrorSystem,
+               "cannot create an event: the limit of %u events has been reached; destroy some",
                table_.kCapacity);
     return nullptr;
   }
@@ -192,7 +193,7 @@ void Events::DestroyAll(int device) {
     const Event* event = table_.At(index);
     const uint64_t handle = event->handle.load(std::memory_order_acquire);
     if (handle != 0 && event->device() == device) {
-      // This fails only if another thread has destroyed the event first.
+      // This fails only if another thread has already destroyed the event.
       (void)Destroy(reinterpret_cast<orEvent_t>(handle));
     }
   }

@@ -3,17 +3,16 @@
 // event.h - events: each marks a point in a stream's queue.
 //
 // Recording an event without timing queues nothing. It stores the stream and the number of commands
-// queued so far in one word; the event is complete when that many commands are done. A waiter reads
+// queued so far in one word. The event is complete when that many commands are done. A waiter reads
 // the word once, so recording the event again does not change a wait that is in progress. The word
 // stays valid after its stream is destroyed, because positions are never reset and a destroyed
-// stream runs its remaining commands.
+// stream still runs its remaining commands.
 //
-// An event with timing also stores the time: immediately if the stream is idle, otherwise by a
-// command that is part of what the event captures.
+// An event with timing also stores the time: immediately if the stream is idle, otherwise through a
+// command that is part of the captured work.
 //
-// An interprocess event also stores a mark on the shared page of its process (shared_page.h), where
-// other processes read it. An imported event has only the page of the other process and its slot
-// there.
+// An interprocess event also stores a mark on its process's shared page (shared_page.h), where
+// other processes read it. An imported event refers only to a slot on the other process's page.
 //
 // Events are allocated in a table and never freed. All functions may be called from every thread.
 #ifndef RUNTIME_DEVICE_EVENT_H_
@@ -42,18 +41,18 @@ class alignas(64) Event : public HandleSlot {
   // Returns the serial number of the event's slot on the page of the process that created it.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
-  // The work that the event has captured: a position of a stream. If nothing was captured, it is
+  // The work that the event has captured: a position in a stream. If nothing was captured, this is
   // position 0, which every stream has passed. It may change at any time, so a caller must read it
   // once and use the copy.
   struct Capture {
     Stream* stream;
     uint64_t position;
     bool recorded() const { return position != 0; }
-    // Returns whether the capture of a graph (capture.h) made the last record. Only the capture
-    // knows what it stands for, and it is never complete.
+    // Returns whether the event was last recorded in a graph capture (capture.h). Only that capture
+    // knows what the record stands for, and it is never complete.
     bool captured() const { return position == kCaptured >> Stream::kIndexBits; }
     bool complete() const { return stream->done() >= position; }
-    // Returns whether the stream has not been destroyed since the event was recorded.
+    // Returns whether the stream still exists, i.e. was not destroyed after the event was recorded.
     bool current() const { return position >= stream->first_position(); }
   };
   Capture capture() const {
@@ -74,23 +73,24 @@ class alignas(64) Event : public HandleSlot {
   // has destroyed the event.
   orError_t ReadImport(const char* function, std::shared_ptr<MappedPage>* page, MarkWord* word);
 
-  // Returns whether other processes see the captured work as done, which they do slightly before
-  // capture() is complete: a mark is a command, and its effect is visible before the command counts
-  // as done. Returns false for an event that is not shared.
+  // Returns whether other processes see the captured work as done. They do so slightly before
+  // capture().complete() holds: a mark is a command, and its effect is visible before the command
+  // counts as done. Returns false for an event that is not shared.
   bool ReachedByOthers() const;
 
-  // Stores the time if the record with this number is the latest. Called when a stream reaches that
-  // record.
+  // Stores the time if the record with this number is the latest. Called when a stream reaches the
+  // record's command.
   void Stamp(uint64_t record);
 
-  // Make a record of a replay in two steps: allocate its number, then store what it captures.
+  // Record the event in a replay, in two steps: allocate the record's number, then store what the
+  // record captures.
   uint64_t NewRecord();
   void Note(const Stream* stream, uint64_t position) {
     capture_.store((position << Stream::kIndexBits) | stream->index, std::memory_order_release);
   }
 
-  // Returns the time of the record in nanoseconds of the monotonic clock. Valid when the capture is
-  // complete.
+  // Returns the time of the record in nanoseconds of the monotonic clock. Valid once the captured
+  // work is complete.
   int64_t time() const { return time_.load(std::memory_order_acquire); }
 
  private:
@@ -106,7 +106,7 @@ class alignas(64) Event : public HandleSlot {
   std::atomic<bool> timed_{false};
   std::atomic<Scope> scope_{Scope::kProcess};
   std::atomic<uint64_t> serial_{0};
-  // Guards `page_`, and `record_` against a stream that stamps an older record.
+  // Guards `page_`. Also guards `record_` against a stream that stamps an older record.
   SpinLock lock_;
   std::shared_ptr<MappedPage> page_;
   uint64_t record_ = 0;  // number of records and destructions so far
@@ -129,7 +129,7 @@ class Events {
   HandleTable<Event, 20, 2> table_;
 };
 
-// Looks up the event of a handle; fails if there is none.
+// Looks up the event that a handle names. Fails with `function` in the message if there is none.
 orError_t FindEvent(const char* function, orEvent_t handle, Event** event);
 
 }  // namespace openreg::device

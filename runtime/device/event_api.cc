@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of events.
+// Implements the C functions for events.
 #include <memory>
 
 #include "runtime/device/activity.h"
@@ -17,8 +17,8 @@
 namespace openreg::device {
 namespace {
 
-// Returns the result of a query about incomplete work. `stopped` was read before the query: if the
-// exit of the process has dropped the work, the work never becomes ready.
+// Returns the result of a query about incomplete work. The caller read `stopped` before the query:
+// if the process's exit has dropped the work, the work never becomes ready.
 orError_t NotReady(const char* function, bool stopped) {
   return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
                         function)

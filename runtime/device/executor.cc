@@ -27,13 +27,13 @@ orError_t Executor::Start() {
     return orSuccess;
   }
   if (Stopping()) {
-    return Fail(orErrorShutdown, "a parallel kernel cannot be queued: the process is exiting");
+    return Fail(orErrorShutdown, "cannot queue a parallel kernel: the process is exiting");
   }
   if (!StartThread(
           &thread_, "openreg-exec", [](void* executor) { static_cast<Executor*>(executor)->Run(); },
           this)) {
     return Fail(orErrorSystem,
-                "the executor thread for parallel kernels cannot be started: %s (ulimit -u)",
+                "cannot start the executor thread for parallel kernels: %s (ulimit -u)",
                 std::strerror(errno));
   }
   joinable_ = true;
@@ -44,7 +44,7 @@ orError_t Executor::Start() {
 void Executor::Submit(ExecutorQueue* queue) {
   {
     std::lock_guard lock(mutex_);
-    // Insert the queue after all others of the same priority. Lower numbers go first.
+    // Insert the queue after all others with the same priority. Lower numbers go first.
     const auto place = std::upper_bound(
         pending_.begin(), pending_.end(), queue->priority(),
         [](int priority, const ExecutorQueue* waiting) { return priority < waiting->priority(); });
@@ -74,7 +74,7 @@ void Executor::Notify() {
 }
 
 void Executor::Run() {
-  ExecutorQueue* kept = nullptr;  // the stream whose watcher role this thread has
+  ExecutorQueue* kept = nullptr;  // the stream for which this thread is the watcher
   while (!Stopping()) {
     if (ExecutorQueue* next = TakePending()) {
       if (kept != nullptr) {

@@ -3,17 +3,17 @@
 // executor.h - the one thread that runs parallel kernels.
 //
 // libgomp keeps a team of threads for every thread that opens a parallel region. If all teams
-// together have more threads than there are cores, each region pays for wake-ups. So only one
-// thread has a team. A worker that reaches a parallel kernel passes the watcher role of its stream
-// to the executor. The executor then runs the stream's parallel and short kernels and watches its
-// queue until another stream needs the executor. It never runs commands that may wait, or that may
-// take long without being parallel (waits, host callbacks, ordinary kernels, large copies): for
-// these, the worker gets the watcher role back. One stream's wait therefore cannot delay another
-// stream's parallel kernels.
+// together have more threads than there are cores, each region pays for wake-ups. For this reason
+// only one thread has a team. A worker that reaches a parallel kernel passes its stream's watcher
+// role to the executor. The executor then runs the stream's parallel and short kernels and watches
+// its queue until another stream needs the executor. It never runs a command that may wait, or one
+// that may take long without being parallel (waits, host callbacks, ordinary kernels, large
+// copies). For such a command, the worker gets the watcher role back. One stream's wait therefore
+// cannot delay another stream's parallel kernels.
 //
-// One object per process, never destroyed. Its thread starts with the first parallel launch. The
-// functions of Executor may be called from every thread; those of ExecutorQueue are called by the
-// executor's thread.
+// There is one object per process, which is never destroyed. Its thread starts with the first
+// parallel launch. Any thread may call the functions of Executor; only the executor's thread calls
+// those of ExecutorQueue.
 #ifndef RUNTIME_DEVICE_EXECUTOR_H_
 #define RUNTIME_DEVICE_EXECUTOR_H_
 
@@ -31,11 +31,11 @@ namespace openreg::device {
 // The executor's view of a stream.
 class ExecutorQueue {
  public:
-  // The reason why DrainOnExecutor returned.
+  // Why DrainOnExecutor returned.
   enum class Outcome : uint8_t {
     kEmpty,
     kHandOver,  // the worker must run the next command
-    kYield,     // another stream waits for the executor
+    kYield,     // another stream is waiting for the executor
     kStopped    // the process is exiting
   };
 
@@ -50,12 +50,12 @@ class ExecutorQueue {
 
   // Spins for a while. Returns true as soon as the executor has something to do.
   virtual bool SpinForCommand() const = 0;
-  // Announces that the executor is about to sleep: until EndSleep, a producer wakes it. Returns
-  // false if it must not sleep.
+  // Announces that the executor is about to sleep. From now until EndSleep, a producer wakes it.
+  // Returns false if it must not sleep.
   virtual bool BeginSleep() = 0;
   virtual void EndSleep() = 0;
 
-  // Return the watcher role to the parked worker: immediately, or when there is work.
+  // Return the watcher role to the parked worker, either immediately or as soon as there is work.
   virtual void Unpark() = 0;
   virtual void OfferToWorker() = 0;
 
@@ -70,17 +70,18 @@ class Executor {
   // Starts the thread if necessary; fails if the operating system refuses.
   orError_t Start();
 
-  // Takes the watcher role of a stream whose next command is parallel. Its worker is parked.
+  // Takes over the watcher role for a stream whose next command is parallel and whose worker is
+  // parked.
   void Submit(ExecutorQueue* queue);
 
   // Wakes the executor after a command was queued on the stream that it watches.
   void Notify();
 
-  // Return the number of streams that wait for the executor, and whether there is one.
+  // Return the number of streams that are waiting for the executor, and whether there are any.
   uint32_t waiting() const { return pending_count_.load(std::memory_order_seq_cst); }
   bool wanted() const { return waiting() != 0; }
 
-  // Returns whether a parallel kernel is running; other threads then should not spin.
+  // Returns whether a parallel kernel is running. If so, other threads should not spin.
   bool parallel_running() const { return parallel_running_.load(std::memory_order_relaxed); }
   void set_parallel_running(bool running) {
     parallel_running_.store(running, std::memory_order_relaxed);

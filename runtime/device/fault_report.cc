@@ -29,7 +29,7 @@ struct sigaction previous[2];
 
 struct sigaction& Previous(int signal) { return previous[signal == SIGSEGV ? 0 : 1]; }
 
-// A line of text. It is written with one system call, so that lines of several threads do not mix.
+// A line of text, written with one system call, so that lines from different threads do not mix.
 class Line {
  public:
   Line& operator<<(const char* text) {
@@ -71,9 +71,9 @@ class Line {
   size_t size_ = 0;
 };
 
-// Returns the address of the fault behind a signal, or 0 if there is none. A handler that was
-// installed after ours may pass the signal on with raise(). The signal then has no address, but the
-// thread's context still does.
+// Returns the address of the fault that raised a signal, or 0 if there is none. A handler that was
+// installed after ours may pass the signal on with raise(). In this case the signal has no address,
+// but the thread's context still does.
 uintptr_t FaultAddress(const siginfo_t* info, const void* context) {
   if (info->si_code > 0) {
     return reinterpret_cast<uintptr_t>(info->si_addr);
@@ -123,14 +123,14 @@ void Describe(Line& line, uintptr_t address) {
   }
 }
 
-// Writes the report if the address is in our reservation, and returns whether it is.
+// Writes the report if the address lies in our reservation. Returns whether it does.
 bool Report(int signal, uintptr_t address) {
   const Window& half = arena.half();
   const bool device_half = half.Contains(address);
   if (!device_half && !half.Contains(address - half.size)) {
     return false;
   }
-  // Report each fault once: a handler that re-raises the signal leads here a second time.
+  // Report each fault only once: a handler that raises the signal again leads here a second time.
   static std::atomic<uintptr_t> reported{0};
   if (reported.exchange(address) == address) {
     return true;
@@ -171,9 +171,9 @@ void Chain(int signal, siginfo_t* info, void* context) {
     if (!fault && before.sa_handler == SIG_IGN) {
       return;  // a process sent the signal, and it is ignored
     }
-    // A fault cannot be ignored. Returning runs the faulting instruction again, now with the
-    // default action, so that a core dump shows its location. A signal that a process sent must be
-    // raised again.
+    // A fault cannot be ignored. When this handler returns, the faulting instruction runs again,
+    // now with the default action, so a core dump shows its location. A signal that was sent by a
+    // process must be raised again.
     Default(signal);
     if (!fault) {
       raise(signal);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// fault_report.h - the report that a process prints before it dies from an access to device memory.
+// fault_report.h - the report that a process prints before an access to device memory kills it.
 //
-// It is written by a handler of SIGSEGV and SIGBUS, installed at the first use of the device. For a
-// fault at an address of our reservation the handler writes one line to stderr. It then passes
-// every signal on to the previous handler, whether that is a function, the default action or
-// "ignored". A handler that is installed after ours also works if it re-raises the signal, as
-// Python's faulthandler does.
+// A handler for SIGSEGV and SIGBUS, installed at the first use of the device, writes the report. If
+// the faulting address is in our reservation, it writes one line to stderr. It then passes every
+// signal on to the previous handler, whether that is a function, the default action or "ignore". A
+// handler that is installed after ours also works if it raises the signal again, as Python's
+// faulthandler does.
 #ifndef RUNTIME_DEVICE_FAULT_REPORT_H_
 #define RUNTIME_DEVICE_FAULT_REPORT_H_
 

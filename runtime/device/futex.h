@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// futex.h - sleeping and waking without a mutex.
+// futex.h - sleeping and waking threads without a mutex.
 //
-// A futex is a 32-bit word of the process. FutexWait sleeps while the word holds `expected`. It may
-// return spuriously, so every caller must loop over its own condition. Callable from every thread;
-// FutexWake is async-signal-safe.
+// A futex is a 32-bit word. FutexWait sleeps while the word holds `expected`. It may return
+// spuriously, so every caller must check its own condition in a loop. Any thread may call these
+// functions; FutexWake is async-signal-safe.
 #ifndef RUNTIME_DEVICE_FUTEX_H_
 #define RUNTIME_DEVICE_FUTEX_H_
 

@@ -83,12 +83,12 @@ TEST_F(ProcessTest, AnInvalidEnvironmentFailsEachCall) {
       {"OPENREG_DEVICE_COUNT", "two", "expected a number from 1 to 16"},
       {"OPENREG_DEVICE_COUNT", "2x", "expected a number from 1 to 16"},
       {"OPENREG_DEVICE_COUNT", "99999999999999999999", "expected a number from 1 to 16"},
-      {"OPENREG_DEVICE_MEMORY", "0", "bytes of one device"},
-      {"OPENREG_DEVICE_MEMORY", "-5", "bytes of one device"},
-      {"OPENREG_DEVICE_MEMORY", "1P", "bytes of one device"},
-      {"OPENREG_DEVICE_MEMORY", "1Gi", "bytes of one device"},
+      {"OPENREG_DEVICE_MEMORY", "0", "bytes per device"},
+      {"OPENREG_DEVICE_MEMORY", "-5", "bytes per device"},
+      {"OPENREG_DEVICE_MEMORY", "1P", "bytes per device"},
+      {"OPENREG_DEVICE_MEMORY", "1Gi", "bytes per device"},
       {"OPENREG_DEVICE_MEMORY", "2T", "at most 1T"},
-      {"OPENREG_DEVICE_MEMORY", "18446744073709551615T", "bytes of one device"},
+      {"OPENREG_DEVICE_MEMORY", "18446744073709551615T", "bytes per device"},
       {"OPENREG_LAUNCH_BLOCKING", "yes", "expected 0 or 1"},
   };
   for (const auto& each : kCases) {

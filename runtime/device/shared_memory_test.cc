@@ -304,7 +304,7 @@ TEST_F(SharedMemoryTest, ACapturedStreamCanNeitherExportNorImport) {
                    "do it before or after the capture");
     }
     orGraph_t graph = nullptr;
-    EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "is captured");
+    EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "is being captured");
     ASSERT_OK(orIpcImport(&pointer, &theirs, stream));  // the handle is still valid
     ASSERT_OK(orIpcRelease(pointer, stream));
     ASSERT_OK(orStreamDestroy(stream));

@@ -22,8 +22,8 @@ orError_t Locate(const char* function, const void* pointer, size_t size, End* en
   if (pointer == nullptr) {
     return FailNull(function, "a pointer");
   }
-  const std::optional<Block> block = Memory::Get().Find(pointer);
-  if (!block && Memory::Get().IsDeviceAddress(pointer)) {
+  const std::optional<Block> block = FindBlock(pointer);
+  if (!block && IsDeviceAddress(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
                 "%s: %p is a device address outside of every live allocation", function, pointer);
   }
@@ -49,16 +49,11 @@ struct Request {
   int src_device = -1;
 };
 
-// Queues a command on the stream and, if asked to, waits for it.
-orError_t Submit(const char* function, Stream* stream, bool wait,
-                 std::function<orError_t(std::string*)> run) {
-  uint64_t position = 0;
-  RETURN_IF_ERROR(stream->Queue(function, {.run = std::move(run)}, &position));
-  return wait ? stream->Wait(function, position) : orSuccess;
-}
-
-orError_t Copy(const Request& request, Stream* stream, bool wait) {
+orError_t Copy(const Request& request, orStream_t handle) {
   const auto& [function, dst, src, size, kind, peer, dst_device, src_device] = request;
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(EnterWork(function));
+  RETURN_IF_ERROR(Streams::Get().Find(function, handle, &stream));
   if (kind < orMemcpyHostToHost || kind > orMemcpyDefault) {
     return Fail(orErrorInvalidValue, "%s: %d is not an orMemcpyKind", function, kind);
   }
@@ -82,17 +77,20 @@ orError_t Copy(const Request& request, Stream* stream, bool wait) {
     return Fail(orErrorInvalidCopy, "%s: the memory belongs to devices %d and %d, not %d and %d",
                 function, to.device, from.device, dst_device, src_device);
   }
+  const auto run = [dst = request.dst, src = request.src, size = request.size](std::string*) {
+    std::memmove(Translate(dst), Translate(src), size);
+    return orSuccess;
+  };
+  uint64_t position = 0;
+  RETURN_IF_ERROR(stream->Queue(function, {.run = run}, &position));
   const bool pageable = to.type == orMemoryTypeUnmanaged || from.type == orMemoryTypeUnmanaged;
-  return Submit(function, stream, wait || pageable,
-                [dst = request.dst, src = request.src, size = request.size](std::string*) {
-                  const Memory& memory = Memory::Get();
-                  std::memmove(memory.Translate(dst), memory.Translate(src), size);
-                  return orSuccess;
-                });
+  return pageable ? stream->Wait(function, position) : orSuccess;
 }
 
-orError_t Set(const char* function, void* pointer, int value, size_t size, Stream* stream,
-              bool wait) {
+orError_t Set(const char* function, void* pointer, int value, size_t size, orStream_t handle) {
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(EnterWork(function));
+  RETURN_IF_ERROR(Streams::Get().Find(function, handle, &stream));
   if (size == 0) {
     return orSuccess;
   }
@@ -102,26 +100,15 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, Strea
     return Fail(orErrorInvalidDevicePointer, "%s: %p is pageable host memory: use memset", function,
                 pointer);
   }
-  return Submit(function, stream, wait, [=](std::string*) {
-    std::memset(Memory::Get().Translate(pointer), value, size);
-    return orSuccess;
-  });
+  return stream->Queue(function, {.run = [=](std::string*) {
+                         std::memset(Translate(pointer), value, size);
+                         return orSuccess;
+                       }});
 }
 
-// Finds the stream and calls `operation(stream, wait)`. A synchronous operation runs on the default
-// stream and returns the error of that stream.
-template <class Operation>
-orError_t OnStream(const char* function, orStream_t handle, bool synchronous, Operation operation) {
-  std::shared_ptr<Stream> stream;
-  RETURN_IF_ERROR(EnterWork(function));
-  RETURN_IF_ERROR(Streams::Get().Find(function, handle, &stream));
-  RETURN_IF_ERROR(operation(stream.get(), synchronous));
-  return synchronous ? Report(stream->TakeFailure()) : orSuccess;
-}
-
-orError_t CopyOnStream(const Request& request, orStream_t handle, bool synchronous) {
-  return OnStream(request.function, handle, synchronous,
-                  [&](Stream* stream, bool wait) { return Copy(request, stream, wait); });
+// Ends a synchronous function: waits for the default stream and returns its error.
+orError_t Finish(orError_t queued) {
+  return queued == orSuccess ? orStreamSynchronize(nullptr) : queued;
 }
 
 }  // namespace
@@ -129,38 +116,32 @@ orError_t CopyOnStream(const Request& request, orStream_t handle, bool synchrono
 extern "C" {
 
 OPENREG_API orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
-  return CopyOnStream({"orMemcpy", dst, src, size, kind}, nullptr, true);
+  return Finish(Copy({__func__, dst, src, size, kind}, nullptr));
 }
 
 OPENREG_API orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind,
                                     orStream_t stream) {
-  return CopyOnStream({"orMemcpyAsync", dst, src, size, kind}, stream, false);
+  return Copy({__func__, dst, src, size, kind}, stream);
 }
 
 OPENREG_API orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device,
                                    size_t size) {
-  return CopyOnStream(
-      {"orMemcpyPeer", dst, src, size, orMemcpyDeviceToDevice, true, dst_device, src_device},
-      nullptr, true);
+  return Finish(Copy(
+      {__func__, dst, src, size, orMemcpyDeviceToDevice, true, dst_device, src_device}, nullptr));
 }
 
 OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device,
                                         size_t size, orStream_t stream) {
-  return CopyOnStream(
-      {"orMemcpyPeerAsync", dst, src, size, orMemcpyDeviceToDevice, true, dst_device, src_device},
-      stream, false);
+  return Copy({__func__, dst, src, size, orMemcpyDeviceToDevice, true, dst_device, src_device},
+              stream);
 }
 
 OPENREG_API orError_t orMemset(void* pointer, int value, size_t size) {
-  return OnStream("orMemset", nullptr, true, [=](Stream* stream, bool wait) {
-    return Set("orMemset", pointer, value, size, stream, wait);
-  });
+  return Finish(Set(__func__, pointer, value, size, nullptr));
 }
 
 OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t stream) {
-  return OnStream("orMemsetAsync", stream, false, [=](Stream* found, bool wait) {
-    return Set("orMemsetAsync", pointer, value, size, found, wait);
-  });
+  return Set(__func__, pointer, value, size, stream);
 }
 
 }  // extern "C"

@@ -110,7 +110,7 @@ orError_t FirstUse() {
   if (settings.error != orSuccess) {
     return Fail(settings.error, "%s", settings.detail);
   }
-  RETURN_IF_ERROR(Memory::Get().Reserve(settings.device_count, settings.device_memory));
+  RETURN_IF_ERROR(ReserveMemory(settings.device_count, settings.device_memory));
   Streams::Get().CreateDefaults(settings.device_count);
   // Exit handlers run in reverse order: this one runs before everything that was loaded so far, and
   // that kernels may use, is torn down.
@@ -227,9 +227,7 @@ OPENREG_API orError_t orPeekAtLastError(void) { return thread_state.last_error; 
 OPENREG_API const char* orGetLastErrorDetail(void) { return thread_state.detail; }
 
 OPENREG_API orError_t orGetVersion(int* version) {
-  if (version == nullptr) {
-    return FailNull("orGetVersion", "version");
-  }
+  RETURN_IF_NULL(version);
   *version = OPENREG_VERSION;
   return orSuccess;
 }
@@ -237,10 +235,7 @@ OPENREG_API orError_t orGetVersion(int* version) {
 OPENREG_API orError_t orInit(void) { return EnterQuery("orInit"); }
 
 OPENREG_API orError_t orShutdown(void) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orShutdown"));
+  BEGIN_RELEASE();
   EndThreads();
   return orSuccess;
 }
@@ -255,30 +250,24 @@ OPENREG_API orError_t orSetLaunchBlocking(int blocking) {
 }
 
 OPENREG_API orError_t orGetLaunchBlocking(int* blocking) {
-  if (blocking == nullptr) {
-    return FailNull("orGetLaunchBlocking", "blocking");
-  }
-  RETURN_IF_ERROR(CheckDevice("orGetLaunchBlocking", 0));
+  RETURN_IF_NULL(blocking);
+  RETURN_IF_ERROR(CheckDevice(__func__, 0));
   *blocking = LaunchBlocking() ? 1 : 0;
   return orSuccess;
 }
 
 OPENREG_API orError_t orGetDeviceCount(int* count) {
-  if (count == nullptr) {
-    return FailNull("orGetDeviceCount", "count");
-  }
+  RETURN_IF_NULL(count);
   *count = 0;
-  RETURN_IF_ERROR(CheckDevice("orGetDeviceCount", 0));
+  RETURN_IF_ERROR(CheckDevice(__func__, 0));
   *count = GetSettings().device_count;
   return orSuccess;
 }
 
 OPENREG_API orError_t orGetDevice(int* device) {
-  if (device == nullptr) {
-    return FailNull("orGetDevice", "device");
-  }
+  RETURN_IF_NULL(device);
   if (InForkedChild()) {
-    return EnterQuery("orGetDevice");
+    return EnterQuery(__func__);
   }
   *device = thread_state.device;
   return orSuccess;
@@ -286,18 +275,16 @@ OPENREG_API orError_t orGetDevice(int* device) {
 
 OPENREG_API orError_t orSetDevice(int device) {
   if (InForkedChild()) {
-    return EnterQuery("orSetDevice");
+    return EnterQuery(__func__);
   }
-  RETURN_IF_ERROR(CheckDevice("orSetDevice", device));
+  RETURN_IF_ERROR(CheckDevice(__func__, device));
   thread_state.device = device;
   return orSuccess;
 }
 
 OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
-  if (properties == nullptr) {
-    return FailNull("orGetDeviceProperties", "properties");
-  }
-  RETURN_IF_ERROR(CheckDevice("orGetDeviceProperties", device));
+  RETURN_IF_NULL(properties);
+  RETURN_IF_ERROR(CheckDevice(__func__, device));
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "OpenReg minimal accelerator");
   properties->total_memory = GetSettings().device_memory;

@@ -43,8 +43,7 @@ const Settings& GetSettings();
 orError_t EnterWork(const char* function);
 // For a function that only reads: also allowed inside kernels and after orShutdown.
 orError_t EnterQuery(const char* function);
-// For a function that frees or destroys: allowed after orShutdown. In the child of a fork the
-// caller returns orSuccess without doing anything.
+// For a function that frees or destroys (BEGIN_RELEASE): also allowed after orShutdown.
 orError_t EnterRelease(const char* function);
 bool InForkedChild();
 
@@ -61,6 +60,23 @@ bool LaunchBlocking();
     if (const orError_t error_ = (call); error_ != orSuccess) { \
       return error_;                                            \
     }                                                           \
+  } while (false)
+
+// The same if a parameter of it is null.
+#define RETURN_IF_NULL(parameter)            \
+  do {                                       \
+    if ((parameter) == nullptr) {            \
+      return FailNull(__func__, #parameter); \
+    }                                        \
+  } while (false)
+
+// Begins a function that frees or destroys: it does nothing in the child of a fork.
+#define BEGIN_RELEASE()                      \
+  do {                                       \
+    if (InForkedChild()) {                   \
+      return orSuccess;                      \
+    }                                        \
+    RETURN_IF_ERROR(EnterRelease(__func__)); \
   } while (false)
 
 #endif  // RUNTIME_MINIMAL_DRIVER_H_

@@ -96,9 +96,7 @@ OPENREG_API orError_t orEventCreate(orEvent_t* event) {
 
 OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   RETURN_IF_ERROR(EnterWork("orEventCreate"));
-  if (event == nullptr) {
-    return FailNull("orEventCreate", "event");
-  }
+  RETURN_IF_NULL(event);
   if (flags == orEventInterprocess) {
     return Fail(orErrorNotSupported, "orEventCreate: this driver shares no events");
   }
@@ -113,10 +111,7 @@ OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
 }
 
 OPENREG_API orError_t orEventDestroy(orEvent_t event) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orEventDestroy"));
+  BEGIN_RELEASE();
   return Events().Remove(event) != nullptr
              ? orSuccess
              : Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
@@ -125,11 +120,9 @@ OPENREG_API orError_t orEventDestroy(orEvent_t event) {
 
 OPENREG_API orError_t orEventGetDevice(orEvent_t handle, int* device) {
   std::shared_ptr<Event> event;
-  RETURN_IF_ERROR(EnterQuery("orEventGetDevice"));
-  RETURN_IF_ERROR(Find("orEventGetDevice", handle, &event));
-  if (device == nullptr) {
-    return FailNull("orEventGetDevice", "device");
-  }
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_ERROR(Find(__func__, handle, &event));
+  RETURN_IF_NULL(device);
   *device = event->device;
   return orSuccess;
 }
@@ -137,9 +130,9 @@ OPENREG_API orError_t orEventGetDevice(orEvent_t handle, int* device) {
 OPENREG_API orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
   std::shared_ptr<Event> event;
   Record record;
-  RETURN_IF_ERROR(EnterWork("orEventRecord"));
-  RETURN_IF_ERROR(Find("orEventRecord", handle, &event));
-  RETURN_IF_ERROR(Streams::Get().Find("orEventRecord", stream_handle, &record.stream));
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_ERROR(Find(__func__, handle, &event));
+  RETURN_IF_ERROR(Streams::Get().Find(__func__, stream_handle, &record.stream));
   if (event->device != record.stream->device()) {
     return Fail(orErrorInvalidDevice,
                 "orEventRecord: the event belongs to device %d, the stream to device %d",
@@ -151,7 +144,7 @@ OPENREG_API orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) 
       *time = Now();
       return orSuccess;
     };
-    RETURN_IF_ERROR(record.stream->Queue("orEventRecord", {.run = read_clock}, &record.position));
+    RETURN_IF_ERROR(record.stream->Queue(__func__, {.run = read_clock}, &record.position));
   } else {
     record.position = record.stream->last_position();
   }
@@ -161,48 +154,48 @@ OPENREG_API orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) 
 
 OPENREG_API orError_t orEventQuery(orEvent_t handle) {
   std::shared_ptr<Event> event;
-  RETURN_IF_ERROR(EnterQuery("orEventQuery"));
-  RETURN_IF_ERROR(Find("orEventQuery", handle, &event));
-  return Answer("orEventQuery", event->record().state());
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_ERROR(Find(__func__, handle, &event));
+  return Answer(__func__, event->record().state());
 }
 
 OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
   std::shared_ptr<Event> event;
-  RETURN_IF_ERROR(EnterWork("orEventSynchronize"));
-  RETURN_IF_ERROR(Find("orEventSynchronize", handle, &event));
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_ERROR(Find(__func__, handle, &event));
   const Record record = event->record();
   if (record.stream == nullptr) {
     return orSuccess;
   }
-  RETURN_IF_ERROR(record.stream->Wait("orEventSynchronize", record.position));
+  RETURN_IF_ERROR(record.stream->Wait(__func__, record.position));
   return Report(record.stream->TakeFailure());
 }
 
 OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle,
                                          orEvent_t end_handle) {
-  constexpr const char* kFunction = "orEventElapsedTime";
   std::shared_ptr<Event> start, end;
-  RETURN_IF_ERROR(EnterQuery(kFunction));
-  if (milliseconds == nullptr) {
-    return FailNull(kFunction, "milliseconds");
-  }
-  RETURN_IF_ERROR(Find(kFunction, start_handle, &start));
-  RETURN_IF_ERROR(Find(kFunction, end_handle, &end));
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_NULL(milliseconds);
+  RETURN_IF_ERROR(Find(__func__, start_handle, &start));
+  RETURN_IF_ERROR(Find(__func__, end_handle, &end));
   if (!start->timed || !end->timed) {
     return Fail(orErrorNotSupported, "%s: the %s event keeps no time: use orEventEnableTiming",
-                kFunction, start->timed ? "end" : "start");
+                __func__, start->timed ? "end" : "start");
   }
   const Record started = start->record();
   const Record ended = end->record();
-  if (started.stream == nullptr || ended.stream == nullptr || start->device != end->device) {
-    return Fail(orErrorInvalidValue, "%s: %s", kFunction,
-                started.stream == nullptr ? "the start event was never recorded"
-                : ended.stream == nullptr ? "the end event was never recorded"
-                                          : "the events belong to different devices");
+  if (started.stream == nullptr || ended.stream == nullptr) {
+    return Fail(orErrorInvalidValue, "%s: the %s event was never recorded", __func__,
+                started.stream == nullptr ? "start" : "end");
+  }
+  if (start->device != end->device) {
+    return Fail(orErrorInvalidValue,
+                "%s: the start event belongs to device %d and the end event to device %d", __func__,
+                start->device, end->device);
   }
   for (const Record* record : {&started, &ended}) {
     if (const Stream::State state = record->state(); state != Stream::State::kDone) {
-      return Answer(kFunction, state);
+      return Answer(__func__, state);
     }
   }
   *milliseconds =
@@ -212,20 +205,19 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
 
 OPENREG_API orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle,
                                         unsigned flags) {
-  constexpr const char* kFunction = "orStreamWaitEvent";
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Event> event;
-  RETURN_IF_ERROR(EnterWork(kFunction));
-  RETURN_IF_ERROR(Streams::Get().Find(kFunction, stream_handle, &stream));
-  RETURN_IF_ERROR(Find(kFunction, event_handle, &event));
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_ERROR(Streams::Get().Find(__func__, stream_handle, &stream));
+  RETURN_IF_ERROR(Find(__func__, event_handle, &event));
   if (flags != 0) {
-    return Fail(orErrorInvalidValue, "%s: flags are 0x%x: expected 0", kFunction, flags);
+    return Fail(orErrorInvalidValue, "%s: flags are 0x%x: expected 0", __func__, flags);
   }
   const Record record = event->record();
   if (record.state() == Stream::State::kDone || record.stream == stream) {
     return orSuccess;
   }
-  return stream->Queue(kFunction, {.source = record.stream, .source_position = record.position});
+  return stream->Queue(__func__, {.source = record.stream, .source_position = record.position});
 }
 
 }  // extern "C"

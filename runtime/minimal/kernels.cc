@@ -64,7 +64,11 @@ void Compute(const orKernelArguments& arguments) {
   });
 }
 
-float Add(float a, float b, float scalar) { return a + scalar * b; }
+// Rounds once, like a fused multiply-add: the product of two floats is exact in double precision.
+float Add(float a, float b, float scalar) {
+  return static_cast<float>(a + double{scalar} * double{b});
+}
+float AddScalar(float a, float, float scalar) { return a + scalar; }
 float Mul(float a, float b, float) { return a * b; }
 float MulScalar(float a, float, float scalar) { return a * scalar; }
 float Relu(float a, float, float) { return a < 0 ? 0 : a; }  // keeps NaN
@@ -94,6 +98,7 @@ constexpr orKernel kKernels[] = {
     {"fill", 0, true, Move},
     {"copy", 1, true, Move},
     {"add", 2, false, Compute<Add>},
+    {"add_scalar", 1, false, Compute<AddScalar>},
     {"mul", 2, false, Compute<Mul>},
     {"mul_scalar", 1, false, Compute<MulScalar>},
     {"relu", 1, false, Compute<Relu>},
@@ -112,12 +117,12 @@ bool Resolve(orOperand* operand, int rank, const orKernelArguments& arguments, i
     const Wide extent = Wide{arguments.sizes[dimension] - 1} * operand->strides[dimension];
     (extent < 0 ? first : last) += extent;
   }
-  const std::optional<Block> block = Memory::Get().Find(operand->data);
+  const std::optional<Block> block = FindBlock(operand->data);
   if (!block || (block->device != device && block->device != -1)) {
     return false;
   }
   const Wide offset = reinterpret_cast<uintptr_t>(operand->data) - block->base;
-  operand->data = Memory::Get().Translate(operand->data);
+  operand->data = Translate(operand->data);
   return offset + first * arguments.element_size >= 0 &&
          offset + (last + 1) * arguments.element_size <= Wide{block->size};
 }
@@ -176,9 +181,8 @@ orError_t Check(const orKernel& kernel, const orKernelArguments& arguments) {
 extern "C" {
 
 OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name) {
-  if (kernel == nullptr || name == nullptr) {
-    return FailNull("orGetKernel", kernel == nullptr ? "kernel" : "name");
-  }
+  RETURN_IF_NULL(kernel);
+  RETURN_IF_NULL(name);
   for (const orKernel& candidate : kKernels) {
     if (std::strcmp(candidate.name, name) == 0) {
       *kernel = &candidate;
@@ -192,8 +196,8 @@ OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name) {
 OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments,
                                      size_t size) {
   std::shared_ptr<Stream> stream;
-  RETURN_IF_ERROR(EnterWork("orLaunchKernel"));
-  RETURN_IF_ERROR(Streams::Get().Find("orLaunchKernel", handle, &stream));
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_ERROR(Streams::Get().Find(__func__, handle, &stream));
   orKernelArguments copy;
   if (kernel == nullptr || arguments == nullptr || size != sizeof(copy)) {
     return Fail(orErrorInvalidValue,
@@ -205,12 +209,12 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
   RETURN_IF_ERROR(Check(*kernel, copy));
   const auto run = [kernel, copy](std::string* text) { return Run(*kernel, copy, text); };
   if (!LaunchBlocking()) {
-    return stream->Queue("orLaunchKernel", {.run = run});
+    return stream->Queue(__func__, {.run = run});
   }
   uint64_t position = 0;
   Failure failure;
-  RETURN_IF_ERROR(stream->Queue("orLaunchKernel", {.run = run, .failure = &failure}, &position));
-  RETURN_IF_ERROR(stream->Wait("orLaunchKernel", position));
+  RETURN_IF_ERROR(stream->Queue(__func__, {.run = run, .failure = &failure}, &position));
+  RETURN_IF_ERROR(stream->Wait(__func__, position));
   return Report(failure);
 }
 

@@ -6,30 +6,74 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
+#include <iterator>
+#include <map>
+#include <mutex>
 
 #include "runtime/minimal/driver.h"
 
 namespace openreg::minimal {
 namespace {
 
+// Set by ReserveMemory(), then constant.
+constinit uintptr_t addresses = 0;  // start of the addresses that orMalloc returns
+constinit size_t total_size = 0;    // of all devices
+constinit ptrdiff_t offset = 0;     // from an address to the memory behind it
+
+constinit std::mutex mutex;  // guards the blocks
+
+// By base: the allocations of all devices, and pinned memory.
+using Blocks = std::map<uintptr_t, Block>;
+Blocks& AllBlocks() {
+  static Blocks& blocks = *new Blocks;  // never destroyed: other libraries free memory at exit
+  return blocks;
+}
+
 constexpr size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
+
+// The following functions are called with the mutex held.
+
+void Add(uintptr_t base, size_t size, orMemoryType type, int device, bool registered) {
+  AllBlocks()[base] = {base, size, type, device, registered};
+}
+
+// Returns the block that starts at the pointer, or end().
+Blocks::iterator StartingAt(const void* pointer, orMemoryType type, bool registered) {
+  const auto block = AllBlocks().find(reinterpret_cast<uintptr_t>(pointer));
+  return block != AllBlocks().end() && block->second.type == type &&
+                 block->second.registered == registered
+             ? block
+             : AllBlocks().end();
+}
+
+// Returns the block that contains the address, or end().
+Blocks::iterator Containing(uintptr_t address) {
+  const auto next = AllBlocks().upper_bound(address);
+  if (next == AllBlocks().begin() ||
+      address - std::prev(next)->first >= std::prev(next)->second.size) {
+    return AllBlocks().end();
+  }
+  return std::prev(next);
+}
+
+// Frees device memory. The pages go back to the operating system here, so that orMemTrim has
+// nothing to do.
+void Erase(Blocks::iterator block) {
+  madvise(Translate(reinterpret_cast<void*>(block->first)), RoundUp(block->second.size),
+          MADV_DONTNEED);
+  AllBlocks().erase(block);
+}
 
 }  // namespace
 
-Memory& Memory::Get() {
-  static Memory& memory = *new Memory;  // never destroyed: other libraries free memory at exit
-  return memory;
-}
-
-orError_t Memory::Reserve(int device_count, size_t device_memory) {
+orError_t ReserveMemory(int device_count, size_t device_memory) {
   const size_t size = device_memory * static_cast<size_t>(device_count);
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* addresses = mmap(nullptr, size, PROT_NONE, kFlags, -1, 0);
+  void* reserved = mmap(nullptr, size, PROT_NONE, kFlags, -1, 0);
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, kFlags, -1, 0);
-  if (addresses == MAP_FAILED || memory == MAP_FAILED) {
+  if (reserved == MAP_FAILED || memory == MAP_FAILED) {
     const int reason = errno;
-    for (void* mapped : {addresses, memory}) {
+    for (void* mapped : {reserved, memory}) {
       if (mapped != MAP_FAILED) {
         munmap(mapped, size);
       }
@@ -39,46 +83,62 @@ orError_t Memory::Reserve(int device_count, size_t device_memory) {
                 "OPENREG_DEVICE_MEMORY)",
                 size, device_count, std::strerror(reason));
   }
-  for (void* mapped : {addresses, memory}) {
+  for (void* mapped : {reserved, memory}) {
     madvise(mapped, size, MADV_DONTFORK);  // a child cannot use the device
     madvise(mapped, size, MADV_DONTDUMP);
   }
-  addresses_ = reinterpret_cast<uintptr_t>(addresses);
-  size_ = size;
-  device_memory_ = device_memory;
-  offset_ = static_cast<char*>(memory) - static_cast<char*>(addresses);
+  addresses = reinterpret_cast<uintptr_t>(reserved);
+  total_size = size;
+  offset = static_cast<char*>(memory) - static_cast<char*>(reserved);
   return orSuccess;
 }
 
-std::map<uintptr_t, Block>::iterator Memory::FindAt(uintptr_t address) {
-  auto next = blocks_.upper_bound(address);
-  if (next == blocks_.begin()) {
-    return blocks_.end();
+void FreeMemory(int device) {
+  const std::lock_guard lock(mutex);
+  for (auto block = AllBlocks().begin(); block != AllBlocks().end();) {
+    const auto next = std::next(block);
+    if (block->second.device == device) {
+      Erase(block);
+    }
+    block = next;
   }
-  const auto block = std::prev(next);
-  return address - block->first < block->second.size ? block : blocks_.end();
 }
 
-std::optional<Block> Memory::Find(const void* pointer) {
-  const std::lock_guard lock(mutex_);
-  const auto block = FindAt(reinterpret_cast<uintptr_t>(pointer));
-  return block != blocks_.end() ? std::optional(block->second) : std::nullopt;
+std::optional<Block> FindBlock(const void* pointer) {
+  const std::lock_guard lock(mutex);
+  const auto block = Containing(reinterpret_cast<uintptr_t>(pointer));
+  return block != AllBlocks().end() ? std::optional(block->second) : std::nullopt;
 }
+
+bool IsDeviceAddress(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) - addresses < total_size;
+}
+
+void* Translate(const void* pointer) {
+  auto* address = static_cast<char*>(const_cast<void*>(pointer));
+  return IsDeviceAddress(pointer) ? address + offset : address;
+}
+
+extern "C" {
 
 // First fit: takes the first gap between the allocations of the device that is large enough.
-orError_t Memory::Allocate(int device, size_t size, void** pointer) {
+OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_NULL(pointer);
   *pointer = nullptr;
   if (size == 0) {
     return orSuccess;
   }
-  const std::lock_guard lock(mutex_);
-  const uintptr_t begin = addresses_ + static_cast<size_t>(device) * device_memory_;
-  const uintptr_t end = begin + device_memory_;
+  const int device = thread_state.device;
+  const size_t device_memory = GetSettings().device_memory;
+  const uintptr_t begin = addresses + static_cast<size_t>(device) * device_memory;
+  const uintptr_t end = begin + device_memory;
   uintptr_t gap = begin;
-  for (auto block = blocks_.lower_bound(begin); size <= device_memory_; ++block) {
-    const bool last = block == blocks_.end() || block->first >= end;
+  const std::lock_guard lock(mutex);
+  for (auto block = AllBlocks().lower_bound(begin); size <= device_memory; ++block) {
+    const bool last = block == AllBlocks().end() || block->first >= end;
     if ((last ? end : block->first) - gap >= RoundUp(size)) {
-      blocks_[gap] = {gap, size, orMemoryTypeDevice, device, false};
+      Add(gap, size, orMemoryTypeDevice, device, false);
       *pointer = reinterpret_cast<void*>(gap);
       return orSuccess;
     }
@@ -90,20 +150,17 @@ orError_t Memory::Allocate(int device, size_t size, void** pointer) {
   return Fail(orErrorOutOfMemory,
               "orMalloc of %zu bytes: no free range of device %d, which has %zu bytes, is large "
               "enough",
-              size, device, device_memory_);
+              size, device, device_memory);
 }
 
-void Memory::Erase(std::map<uintptr_t, Block>::iterator block) {
-  // The pages go back to the operating system here, so that orMemTrim has nothing to do.
-  madvise(Translate(reinterpret_cast<void*>(block->first)), RoundUp(block->second.size),
-          MADV_DONTNEED);
-  blocks_.erase(block);
-}
-
-orError_t Memory::Free(void* pointer) {
-  const std::lock_guard lock(mutex_);
-  const auto block = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
-  if (block == blocks_.end() || block->second.type != orMemoryTypeDevice) {
+OPENREG_API orError_t orFree(void* pointer) {
+  BEGIN_RELEASE();
+  if (pointer == nullptr) {
+    return orSuccess;
+  }
+  const std::lock_guard lock(mutex);
+  const auto block = StartingAt(pointer, orMemoryTypeDevice, false);
+  if (block == AllBlocks().end()) {
     return Fail(orErrorInvalidDevicePointer,
                 "orFree of %p: not the start of a live allocation of orMalloc", pointer);
   }
@@ -111,157 +168,97 @@ orError_t Memory::Free(void* pointer) {
   return orSuccess;
 }
 
-void Memory::FreeAll(int device) {
-  const std::lock_guard lock(mutex_);
-  for (auto block = blocks_.begin(); block != blocks_.end();) {
-    const auto next = std::next(block);
-    if (block->second.device == device) {
-      Erase(block);
-    }
-    block = next;
+OPENREG_API orError_t orMemTrim(size_t* released) {
+  if (released != nullptr) {
+    *released = 0;
   }
+  return InForkedChild() ? orSuccess : EnterRelease(__func__);
 }
 
-size_t Memory::FreeBytes(int device) {
-  const std::lock_guard lock(mutex_);
-  size_t used = 0;
-  for (const auto& [base, block] : blocks_) {
-    used += block.device == device ? RoundUp(block.size) : 0;
+OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_NULL(free_bytes);
+  RETURN_IF_NULL(total_bytes);
+  *free_bytes = *total_bytes = GetSettings().device_memory;
+  const std::lock_guard lock(mutex);
+  for (const auto& [base, block] : AllBlocks()) {
+    *free_bytes -= block.device == thread_state.device ? RoundUp(block.size) : 0;
   }
-  return device_memory_ - used;
-}
-
-orError_t Memory::AllocateHost(size_t size, void** pointer) {
-  *pointer = nullptr;
-  if (size == 0) {
-    return orSuccess;
-  }
-  void* memory = size <= std::numeric_limits<ptrdiff_t>::max()
-                     ? std::aligned_alloc(kPage, RoundUp(size))
-                     : nullptr;
-  if (memory == nullptr) {
-    return Fail(orErrorOutOfMemory, "orMallocHost of %zu bytes: out of host memory", size);
-  }
-  const std::lock_guard lock(mutex_);
-  const auto base = reinterpret_cast<uintptr_t>(memory);
-  blocks_[base] = {base, size, orMemoryTypeHost, -1, false};
-  *pointer = memory;
   return orSuccess;
 }
 
-orError_t Memory::FreeHost(void* pointer) {
-  const std::lock_guard lock(mutex_);
-  const auto block = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
-  if (block == blocks_.end() || block->second.type != orMemoryTypeHost ||
-      block->second.registered) {
+OPENREG_API orError_t orMallocHost(void** pointer, size_t size) {
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_NULL(pointer);
+  *pointer = size <= PTRDIFF_MAX && size != 0 ? std::aligned_alloc(kPage, RoundUp(size)) : nullptr;
+  if (size == 0) {
+    return orSuccess;
+  }
+  if (*pointer == nullptr) {
+    return Fail(orErrorOutOfMemory, "orMallocHost of %zu bytes: out of host memory", size);
+  }
+  const std::lock_guard lock(mutex);
+  Add(reinterpret_cast<uintptr_t>(*pointer), size, orMemoryTypeHost, -1, false);
+  return orSuccess;
+}
+
+OPENREG_API orError_t orFreeHost(void* pointer) {
+  BEGIN_RELEASE();
+  if (pointer == nullptr) {
+    return orSuccess;
+  }
+  const std::lock_guard lock(mutex);
+  const auto block = StartingAt(pointer, orMemoryTypeHost, false);
+  if (block == AllBlocks().end()) {
     return Fail(orErrorInvalidValue, "orFreeHost of %p: not the start of memory of orMallocHost",
                 pointer);
   }
-  blocks_.erase(block);
+  AllBlocks().erase(block);
   std::free(pointer);
   return orSuccess;
 }
 
-orError_t Memory::Register(void* pointer, size_t size) {
+OPENREG_API orError_t orHostRegister(void* pointer, size_t size) {
+  RETURN_IF_ERROR(EnterWork(__func__));
   const auto base = reinterpret_cast<uintptr_t>(pointer);
   if (pointer == nullptr || size == 0 || base + size < base || IsDeviceAddress(pointer)) {
     return Fail(orErrorInvalidValue, "orHostRegister of %zu bytes at %p: not host memory", size,
                 pointer);
   }
-  const std::lock_guard lock(mutex_);
-  const auto next = blocks_.upper_bound(base);
-  if (FindAt(base) != blocks_.end() || (next != blocks_.end() && next->first < base + size)) {
+  const std::lock_guard lock(mutex);
+  const auto next = AllBlocks().upper_bound(base);
+  if (Containing(base) != AllBlocks().end() ||
+      (next != AllBlocks().end() && next->first < base + size)) {
     return Fail(orErrorAlreadyRegistered,
                 "orHostRegister of %zu bytes at %p: a part of them is already pinned", size,
                 pointer);
   }
-  blocks_[base] = {base, size, orMemoryTypeHost, -1, true};
+  Add(base, size, orMemoryTypeHost, -1, true);
   return orSuccess;
-}
-
-orError_t Memory::Unregister(void* pointer) {
-  const std::lock_guard lock(mutex_);
-  const auto block = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
-  if (block == blocks_.end() || !block->second.registered) {
-    return Fail(orErrorNotRegistered, "orHostUnregister of %p: not the start of registered memory",
-                pointer);
-  }
-  blocks_.erase(block);
-  return orSuccess;
-}
-
-extern "C" {
-
-OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
-  RETURN_IF_ERROR(EnterWork("orMalloc"));
-  return pointer != nullptr ? Memory::Get().Allocate(thread_state.device, size, pointer)
-                            : FailNull("orMalloc", "pointer");
-}
-
-OPENREG_API orError_t orFree(void* pointer) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orFree"));
-  return pointer != nullptr ? Memory::Get().Free(pointer) : orSuccess;
-}
-
-OPENREG_API orError_t orMemTrim(size_t* released) {
-  if (released != nullptr) {
-    *released = 0;
-  }
-  return InForkedChild() ? orSuccess : EnterRelease("orMemTrim");
-}
-
-OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  RETURN_IF_ERROR(EnterQuery("orMemGetInfo"));
-  if (free_bytes == nullptr || total_bytes == nullptr) {
-    return FailNull("orMemGetInfo", free_bytes == nullptr ? "free_bytes" : "total_bytes");
-  }
-  *free_bytes = Memory::Get().FreeBytes(thread_state.device);
-  *total_bytes = GetSettings().device_memory;
-  return orSuccess;
-}
-
-OPENREG_API orError_t orMallocHost(void** pointer, size_t size) {
-  RETURN_IF_ERROR(EnterWork("orMallocHost"));
-  return pointer != nullptr ? Memory::Get().AllocateHost(size, pointer)
-                            : FailNull("orMallocHost", "pointer");
-}
-
-OPENREG_API orError_t orFreeHost(void* pointer) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orFreeHost"));
-  return pointer != nullptr ? Memory::Get().FreeHost(pointer) : orSuccess;
-}
-
-OPENREG_API orError_t orHostRegister(void* pointer, size_t size) {
-  RETURN_IF_ERROR(EnterWork("orHostRegister"));
-  return Memory::Get().Register(pointer, size);
 }
 
 OPENREG_API orError_t orHostUnregister(void* pointer) {
-  if (InForkedChild()) {
-    return orSuccess;
+  BEGIN_RELEASE();
+  const std::lock_guard lock(mutex);
+  const auto block = StartingAt(pointer, orMemoryTypeHost, true);
+  if (block == AllBlocks().end()) {
+    return Fail(orErrorNotRegistered, "orHostUnregister of %p: not the start of registered memory",
+                pointer);
   }
-  RETURN_IF_ERROR(EnterRelease("orHostUnregister"));
-  return Memory::Get().Unregister(pointer);
+  AllBlocks().erase(block);
+  return orSuccess;
 }
 
 OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer) {
-  RETURN_IF_ERROR(EnterQuery("orPointerGetAttributes"));
-  if (attributes == nullptr) {
-    return FailNull("orPointerGetAttributes", "attributes");
-  }
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_NULL(attributes);
   *attributes = {orMemoryTypeUnmanaged, -1, const_cast<void*>(pointer), nullptr, 0, 0};
-  if (const auto block = Memory::Get().Find(pointer)) {
+  if (const auto block = FindBlock(pointer)) {
     attributes->type = block->type;
     attributes->device = block->device;
     attributes->base = reinterpret_cast<void*>(block->base);
     attributes->size = block->size;
-  } else if (Memory::Get().IsDeviceAddress(pointer)) {
+  } else if (IsDeviceAddress(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
                 "orPointerGetAttributes of %p: a device address outside of every live allocation",
                 pointer);

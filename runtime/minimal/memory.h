@@ -17,8 +17,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <mutex>
 #include <optional>
 
 #include "runtime/device/openreg.h"
@@ -42,47 +40,16 @@ struct Block {
   }
 };
 
-class Memory {
- public:
-  static Memory& Get();
+// Reserves both ranges. Called once, by the first use.
+orError_t ReserveMemory(int device_count, size_t device_memory);
+// Frees all allocations of a device.
+void FreeMemory(int device);
 
-  // Reserves both ranges. Called once, by the first use.
-  orError_t Reserve(int device_count, size_t device_memory);
-
-  orError_t Allocate(int device, size_t size, void** pointer);
-  orError_t Free(void* pointer);
-  void FreeAll(int device);
-  size_t FreeBytes(int device);
-
-  orError_t AllocateHost(size_t size, void** pointer);
-  orError_t FreeHost(void* pointer);
-  orError_t Register(void* pointer, size_t size);
-  orError_t Unregister(void* pointer);
-
-  // The block that contains the address, if any.
-  std::optional<Block> Find(const void* pointer);
-  bool IsDeviceAddress(const void* pointer) const {
-    return reinterpret_cast<uintptr_t>(pointer) - addresses_ < size_;
-  }
-  // Where a kernel finds the byte; host addresses are returned unchanged.
-  void* Translate(const void* pointer) const {
-    auto* address = static_cast<char*>(const_cast<void*>(pointer));
-    return IsDeviceAddress(pointer) ? address + offset_ : address;
-  }
-
- private:
-  // Both are called with the mutex held.
-  void Erase(std::map<uintptr_t, Block>::iterator block);
-  std::map<uintptr_t, Block>::iterator FindAt(uintptr_t address);
-
-  uintptr_t addresses_ = 0;  // start of the addresses that orMalloc returns
-  size_t size_ = 0;          // of all devices
-  size_t device_memory_ = 0;
-  ptrdiff_t offset_ = 0;  // from an address to the memory behind it
-
-  std::mutex mutex_;
-  std::map<uintptr_t, Block> blocks_;  // by base; allocations of all devices, and pinned memory
-};
+// The block that contains the address, if any.
+std::optional<Block> FindBlock(const void* pointer);
+bool IsDeviceAddress(const void* pointer);
+// Where a kernel finds the byte; host addresses are returned unchanged.
+void* Translate(const void* pointer);
 
 }  // namespace openreg::minimal
 

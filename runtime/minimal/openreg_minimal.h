@@ -19,6 +19,7 @@
 //   fill                 the bytes of `scalar`          1, 2, 4 or 8 bytes
 //   copy                 a                              1, 2, 4 or 8 bytes
 //   add                  a + scalar * b                 float
+//   add_scalar           a + scalar                     float
 //   mul                  a * b                          float
 //   mul_scalar           a * scalar                     float
 //   relu                 max(a, 0)                      float

@@ -21,9 +21,8 @@ orError_t FindForQuery(const char* function, orStream_t handle, std::shared_ptr<
 extern "C" {
 
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  if (least == nullptr || greatest == nullptr) {
-    return FailNull("orDeviceGetStreamPriorityRange", least == nullptr ? "least" : "greatest");
-  }
+  RETURN_IF_NULL(least);
+  RETURN_IF_NULL(greatest);
   *least = kLeastPriority;
   *greatest = kGreatestPriority;
   return orSuccess;
@@ -35,9 +34,7 @@ OPENREG_API orError_t orStreamCreate(orStream_t* stream) {
 
 OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned flags, int priority) {
   RETURN_IF_ERROR(EnterWork("orStreamCreate"));
-  if (stream == nullptr) {
-    return FailNull("orStreamCreate", "stream");
-  }
+  RETURN_IF_NULL(stream);
   if (flags != 0 || priority < kGreatestPriority || priority > kLeastPriority) {
     return Fail(orErrorInvalidValue,
                 "orStreamCreate: flags 0x%x, priority %d: expected flags 0, priority %d to %d",
@@ -47,46 +44,37 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
 }
 
 OPENREG_API orError_t orStreamDestroy(orStream_t stream) {
-  if (InForkedChild()) {
-    return orSuccess;
-  }
-  RETURN_IF_ERROR(EnterRelease("orStreamDestroy"));
+  BEGIN_RELEASE();
   return Streams::Get().Destroy(stream);
 }
 
 OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device) {
-  RETURN_IF_ERROR(EnterQuery("orGetDefaultStream"));
-  if (stream == nullptr) {
-    return FailNull("orGetDefaultStream", "stream");
-  }
-  RETURN_IF_ERROR(CheckDevice("orGetDefaultStream", device));
+  RETURN_IF_ERROR(EnterQuery(__func__));
+  RETURN_IF_NULL(stream);
+  RETURN_IF_ERROR(CheckDevice(__func__, device));
   *stream = Streams::Get().Default(device);
   return orSuccess;
 }
 
 OPENREG_API orError_t orStreamGetPriority(orStream_t handle, int* priority) {
   std::shared_ptr<Stream> stream;
-  RETURN_IF_ERROR(FindForQuery("orStreamGetPriority", handle, &stream));
-  if (priority == nullptr) {
-    return FailNull("orStreamGetPriority", "priority");
-  }
+  RETURN_IF_ERROR(FindForQuery(__func__, handle, &stream));
+  RETURN_IF_NULL(priority);
   *priority = stream->priority();
   return orSuccess;
 }
 
 OPENREG_API orError_t orStreamGetDevice(orStream_t handle, int* device) {
   std::shared_ptr<Stream> stream;
-  RETURN_IF_ERROR(FindForQuery("orStreamGetDevice", handle, &stream));
-  if (device == nullptr) {
-    return FailNull("orStreamGetDevice", "device");
-  }
+  RETURN_IF_ERROR(FindForQuery(__func__, handle, &stream));
+  RETURN_IF_NULL(device);
   *device = stream->device();
   return orSuccess;
 }
 
 OPENREG_API orError_t orStreamQuery(orStream_t handle) {
   std::shared_ptr<Stream> stream;
-  RETURN_IF_ERROR(FindForQuery("orStreamQuery", handle, &stream));
+  RETURN_IF_ERROR(FindForQuery(__func__, handle, &stream));
   const Stream::State state = stream->StateOf(stream->last_position());
   return state == Stream::State::kDone ? orSuccess
          : state == Stream::State::kPending
@@ -96,20 +84,18 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
 
 OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
   std::shared_ptr<Stream> stream;
-  RETURN_IF_ERROR(EnterWork("orStreamSynchronize"));
-  RETURN_IF_ERROR(Streams::Get().Find("orStreamSynchronize", handle, &stream));
-  RETURN_IF_ERROR(stream->Wait("orStreamSynchronize", stream->last_position()));
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_ERROR(Streams::Get().Find(__func__, handle, &stream));
+  RETURN_IF_ERROR(stream->Wait(__func__, stream->last_position()));
   return Report(stream->TakeFailure());
 }
 
 OPENREG_API orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
   std::shared_ptr<Stream> stream;
-  RETURN_IF_ERROR(EnterWork("orLaunchHostFunc"));
-  RETURN_IF_ERROR(Streams::Get().Find("orLaunchHostFunc", handle, &stream));
-  if (function == nullptr) {
-    return FailNull("orLaunchHostFunc", "function");
-  }
-  return stream->Queue("orLaunchHostFunc", {.run = [=](std::string*) {
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_ERROR(Streams::Get().Find(__func__, handle, &stream));
+  RETURN_IF_NULL(function);
+  return stream->Queue(__func__, {.run = [=](std::string*) {
                          function(data);
                          return orSuccess;
                        }});
@@ -118,17 +104,17 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, v
 OPENREG_API int orInKernel(void) { return thread_state.in_kernel ? 1 : 0; }
 
 OPENREG_API orError_t orDeviceSynchronize(void) {
-  RETURN_IF_ERROR(EnterWork("orDeviceSynchronize"));
+  RETURN_IF_ERROR(EnterWork(__func__));
   Failure failure;
-  RETURN_IF_ERROR(Streams::Get().Synchronize("orDeviceSynchronize", thread_state.device, &failure));
+  RETURN_IF_ERROR(Streams::Get().Synchronize(__func__, thread_state.device, &failure));
   return Report(failure);
 }
 
 OPENREG_API orError_t orDeviceReset(void) {
-  RETURN_IF_ERROR(EnterWork("orDeviceReset"));
-  RETURN_IF_ERROR(Streams::Get().Reset("orDeviceReset", thread_state.device));
+  RETURN_IF_ERROR(EnterWork(__func__));
+  RETURN_IF_ERROR(Streams::Get().Reset(__func__, thread_state.device));
   DestroyEvents(thread_state.device);
-  Memory::Get().FreeAll(thread_state.device);
+  FreeMemory(thread_state.device);
   return orSuccess;
 }
 

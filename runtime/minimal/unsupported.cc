@@ -6,40 +6,19 @@
 
 #include "runtime/minimal/driver.h"
 
+#define NOT_SUPPORTED(function, ...)                                                    \
+  OPENREG_API orError_t function(__VA_ARGS__) {                                         \
+    return Fail(orErrorNotSupported, "%s: this driver does not support it", #function); \
+  }
+
 namespace openreg::minimal {
-namespace {
-
-orError_t NotSupported(const char* function) {
-  return Fail(orErrorNotSupported, "%s: this driver does not support it", function);
-}
-
-}  // namespace
 
 extern "C" {
-
-OPENREG_API orError_t orIpcGetEventHandle(orIpcEventHandle*, orEvent_t) {
-  return NotSupported("orIpcGetEventHandle");
-}
-OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t*, const orIpcEventHandle*) {
-  return NotSupported("orIpcOpenEventHandle");
-}
-OPENREG_API orError_t orIpcExport(orIpcMemoryHandle*, void*, size_t, orStream_t) {
-  return NotSupported("orIpcExport");
-}
-OPENREG_API orError_t orIpcImport(void**, const orIpcMemoryHandle*, orStream_t) {
-  return NotSupported("orIpcImport");
-}
-OPENREG_API orError_t orIpcRelease(void*, orStream_t) { return NotSupported("orIpcRelease"); }
-OPENREG_API orError_t orIpcIsExported(int*, const void*, size_t) {
-  return NotSupported("orIpcIsExported");
-}
 
 // Callers ask this before they know whether there are graphs.
 OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t, orStreamCaptureStatus* status,
                                              uint64_t* id) {
-  if (status == nullptr) {
-    return FailNull("orStreamGetCaptureInfo", "status");
-  }
+  RETURN_IF_NULL(status);
   *status = orStreamCaptureStatusNone;
   if (id != nullptr) {
     *id = 0;
@@ -48,48 +27,32 @@ OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t, orStreamCaptureStatus* 
 }
 OPENREG_API orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
   static thread_local orStreamCaptureMode thread_mode = orStreamCaptureModeGlobal;
-  if (mode == nullptr) {
-    return FailNull("orThreadExchangeStreamCaptureMode", "mode");
-  }
+  RETURN_IF_NULL(mode);
   std::swap(thread_mode, *mode);
   return orSuccess;
 }
-OPENREG_API orError_t orStreamBeginCapture(orStream_t, orStreamCaptureMode) {
-  return NotSupported("orStreamBeginCapture");
-}
-OPENREG_API orError_t orStreamEndCapture(orStream_t, orGraph_t*) {
-  return NotSupported("orStreamEndCapture");
-}
-OPENREG_API orError_t orGraphLaunch(orGraph_t, orStream_t) { return NotSupported("orGraphLaunch"); }
-OPENREG_API orError_t orGraphDestroy(orGraph_t) { return NotSupported("orGraphDestroy"); }
-OPENREG_API orError_t orGraphGetNodeCount(orGraph_t, size_t*) {
-  return NotSupported("orGraphGetNodeCount");
-}
-OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t, const char*) {
-  return NotSupported("orGraphDebugDotPrint");
-}
+NOT_SUPPORTED(orStreamBeginCapture, orStream_t, orStreamCaptureMode)
+NOT_SUPPORTED(orStreamEndCapture, orStream_t, orGraph_t*)
+NOT_SUPPORTED(orGraphLaunch, orGraph_t, orStream_t)
+NOT_SUPPORTED(orGraphDestroy, orGraph_t)
+NOT_SUPPORTED(orGraphGetNodeCount, orGraph_t, size_t*)
+NOT_SUPPORTED(orGraphDebugDotPrint, orGraph_t, const char*)
 
-OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t,
-                                                  orActivityBufferCompleted_t) {
-  return NotSupported("orActivityRegisterCallbacks");
-}
-OPENREG_API orError_t orActivityEnableTracing(void) {
-  return NotSupported("orActivityEnableTracing");
-}
-OPENREG_API orError_t orActivityDisableTracing(void) {
-  return NotSupported("orActivityDisableTracing");
-}
+NOT_SUPPORTED(orIpcExport, orIpcMemoryHandle*, void*, size_t, orStream_t)
+NOT_SUPPORTED(orIpcImport, void**, const orIpcMemoryHandle*, orStream_t)
+NOT_SUPPORTED(orIpcRelease, void*, orStream_t)
+NOT_SUPPORTED(orIpcIsExported, int*, const void*, size_t)
+NOT_SUPPORTED(orIpcGetEventHandle, orIpcEventHandle*, orEvent_t)
+NOT_SUPPORTED(orIpcOpenEventHandle, orEvent_t*, const orIpcEventHandle*)
+
 OPENREG_API int orActivityIsEnabled(void) { return 0; }
-OPENREG_API orError_t orActivityFlushAll(void) { return NotSupported("orActivityFlushAll"); }
-OPENREG_API orError_t orActivityGetCounts(uint64_t*, uint64_t*) {
-  return NotSupported("orActivityGetCounts");
-}
-OPENREG_API orError_t orActivityPushExternalCorrelationId(orActivityIdKind, uint64_t) {
-  return NotSupported("orActivityPushExternalCorrelationId");
-}
-OPENREG_API orError_t orActivityPopExternalCorrelationId(orActivityIdKind, uint64_t*) {
-  return NotSupported("orActivityPopExternalCorrelationId");
-}
+NOT_SUPPORTED(orActivityRegisterCallbacks, orActivityBufferRequested_t, orActivityBufferCompleted_t)
+NOT_SUPPORTED(orActivityEnableTracing, void)
+NOT_SUPPORTED(orActivityDisableTracing, void)
+NOT_SUPPORTED(orActivityFlushAll, void)
+NOT_SUPPORTED(orActivityGetCounts, uint64_t*, uint64_t*)
+NOT_SUPPORTED(orActivityPushExternalCorrelationId, orActivityIdKind, uint64_t)
+NOT_SUPPORTED(orActivityPopExternalCorrelationId, orActivityIdKind, uint64_t*)
 
 }  // extern "C"
 }  // namespace openreg::minimal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""accelerate: training loops, mixed precision, accumulation, saved states, dispatched models."""
+"""accelerate: training loops, mixed precision, accumulation, saved states and dispatched models."""
 
 import copy
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     accelerator, model, ours = train(**settings)
     assert accelerator.device.type == "openreg"
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    # A variable, because the one that conftest.py sets has priority over the argument cpu=True.
+    # The argument cpu=True would not suffice: the variable that conftest.py sets has priority.
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     _, reference, theirs = train(**settings)
     tolerance = 5e-2 if "mixed_precision" in settings else 1e-4
@@ -79,7 +79,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class DeviceRandomState:
-    """The state of the device's generators, which accelerate does not save itself."""
+    """The state of the device's generators, which accelerate itself does not save."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"states": torch.openreg.get_rng_state_all()}
@@ -111,7 +111,7 @@ def prompt() -> Tensor:
 
 
 def test_dispatches_over_places() -> None:
-    """Some layers are on the device, others on the CPU; hooks move the tensors between them."""
+    """Some layers are on the device and others on the CPU. Hooks move tensors between them."""
     model, x = text_model(), prompt()
     with torch.no_grad():
         theirs = model(x).logits
@@ -161,7 +161,7 @@ def test_loads_a_checkpoint_over_places(tmp_path: Path) -> None:
 
 
 def test_finds_a_batch_size() -> None:
-    """The search for a batch size works, which depends on the text of the out-of-memory error."""
+    """The search for a batch size works, although it depends on the out-of-memory error's text."""
     tried = []
 
     @find_executable_batch_size(starting_batch_size=20)  # type: ignore[untyped-decorator]

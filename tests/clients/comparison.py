@@ -17,7 +17,7 @@ Loss = Callable[[Any, Any], Tensor]
 
 
 def to_device(values: Any) -> Any:
-    """Moves all tensors of a tree to the device."""
+    """Moves all tensors in a tree to the device."""
     return tree_map_only(Tensor, lambda tensor: tensor.to(DEVICE), values)
 
 
@@ -51,7 +51,7 @@ def assert_same_tensors(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """Calls ``assert_same`` for all tensors of a state or an output."""
+    """Calls ``assert_same`` for all tensors in a state or an output."""
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         try:
@@ -61,7 +61,7 @@ def assert_same_tensors(
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Returns the gradients of a model by parameter name, without those that are None."""
+    """Returns a model's gradients by parameter name, without those that are None."""
     named = model.named_parameters()
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
@@ -80,12 +80,12 @@ def assert_trains_alike(
 
     Args:
         model: a model on the CPU, without dropout. The function trains it in place.
-        batch: the batch of each step.
-        loss: function that computes the loss of a model for a batch.
-        steps: number of steps of SGD with momentum.
-        rtol: relative tolerance of losses, gradients and parameters.
-        atol: absolute tolerance of losses, gradients and parameters.
-        autocast: dtype of autocast, or None.
+        batch: the batch for each step.
+        loss: function that computes a model's loss for a batch.
+        steps: number of steps, which use SGD with momentum.
+        rtol: relative tolerance for losses, gradients and parameters.
+        atol: absolute tolerance for losses, gradients and parameters.
+        autocast: the dtype for autocast; None trains without autocast.
 
     Returns:
         The model that was trained on the device.

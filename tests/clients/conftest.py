@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sets up all client tests: adds the packages, disables the network, checks use of the device."""
+"""Sets up all client tests.
+
+It makes the client packages importable, disables network access, and checks that each test uses the
+device.
+"""
 
 import os
 import sys
@@ -11,15 +15,15 @@ import torch
 
 from tests.clients import torchvision_operators as torchvision_operators
 
-# The client packages come last, so that packages that .venv also has, such as torch, are used from
+# The client packages come last, so that packages that are also in .venv, such as torch, come from
 # there. PYTHONPATH makes them available to child processes.
 PACKAGES = Path(os.environ["TEST_SRCDIR"], "client_packages", "folder.txt").read_text().strip()
 sys.path.append(PACKAGES)
 os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), PACKAGES])
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Without this variable, Trainer and Accelerator use the first available device of a fixed list, or
-# silently the CPU.
+# Without this variable, Trainer and Accelerator use the first available device in a fixed list, or
+# silently use the CPU.
 os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
 
 
@@ -37,7 +41,7 @@ def _allocations() -> int:
 
 @pytest.fixture(autouse=True)
 def device_is_used(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that did not allocate on a device and therefore ran on the CPU."""
+    """Fails a test that allocated nothing on a device, which means that it ran on the CPU."""
     before = _allocations()
     yield
     torch.openreg.set_device(0)

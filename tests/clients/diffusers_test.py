@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""diffusers: networks train; schedulers and whole pipelines give the same images as on the CPU."""
+"""diffusers: networks train, and schedulers and pipelines give the same images as on the CPU."""
 
 import copy
 from pathlib import Path
@@ -74,7 +74,7 @@ def transformer() -> Any:
 
 
 def denoising_loss(model: Any, batch: Any) -> Tensor:
-    """Computes the loss of a training step, in which the network predicts the noise added."""
+    """Computes the loss of a training step, in which the network predicts the added noise."""
     pictures, noise, steps = batch
     scheduler = diffusers.DDPMScheduler(num_train_timesteps=50)
     noisy = scheduler.add_noise(pictures, noise, steps)
@@ -156,7 +156,7 @@ SCHEDULERS = [
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_denoises(name: str) -> None:
-    """Schedulers that do not add noise denoise alike on the device and on the CPU."""
+    """Schedulers that add no noise give the same result on the device as on the CPU."""
     model, start = unet().eval(), torch.randn(1, 1, SIZE, SIZE)
     pictures = []
     for m in (on_device(model), model):
@@ -176,7 +176,7 @@ def test_denoises(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["DDPMScheduler", "EulerAncestralDiscreteScheduler"])
 def test_denoises_with_noise(name: str) -> None:
-    """Schedulers that add noise denoise alike if a CPU generator draws it for both devices."""
+    """Schedulers that add noise give the same result if a CPU generator draws the noise."""
     model, start = unet().eval(), torch.randn(1, 1, SIZE, SIZE)
     pictures = []
     for m in (on_device(model), model):
@@ -251,7 +251,7 @@ def picture(pipeline: Any, prompt: Tensor, empty: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("offload", [None, "model", "sequential"])
 def test_stable_diffusion(offload: str | None) -> None:
-    """Pictures agree whether networks stay on the device or are moved there one at a time."""
+    """Images are equal whether networks stay on the device or are moved there one at a time."""
     reference = stable_diffusion()
     prompt, empty = torch.randn(1, 8, 32), torch.randn(1, 8, 32)
     expected = picture(reference, prompt, empty)

@@ -109,7 +109,7 @@ def test_fits(tmp_path: Path, settings: dict[str, Any]) -> None:
 
 
 def test_fits_in_float16(tmp_path: Path) -> None:
-    """Trains with a GradScaler; the CPU, for which Lightning has none, trains in float32."""
+    """Trains with a GradScaler. The CPU trains in float32: Lightning has no GradScaler for it."""
     ours, theirs = Classifier(), Classifier()
     run = trainer(tmp_path, precision="16-mixed")
     run.fit(ours, loader())
@@ -148,7 +148,7 @@ def test_resumes(tmp_path: Path) -> None:
 
 
 def test_callbacks(tmp_path: Path) -> None:
-    """Callbacks work: checkpoints of the best epoch, early stopping, averages of weights."""
+    """The callbacks for checkpoints, early stopping and weight averaging work."""
     checkpoints = pl.callbacks.ModelCheckpoint(
         tmp_path, monitor="validation_accuracy", mode="max", save_last=True
     )
@@ -179,8 +179,7 @@ def test_second_device(tmp_path: Path, devices: Any) -> None:
 
 @pytest.mark.refused  # only other processes use the devices
 def test_several_processes(tmp_path: Path) -> None:
-    """Each process trains on a device with half of the batches; at the end the weights are
-    equal."""
+    """Each process trains on its device with half of the batches. All end with equal weights."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     run = child.script(program)

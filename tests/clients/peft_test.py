@@ -80,7 +80,7 @@ def test_saves_and_loads(tmp_path: Path) -> None:
     model = on_device(adapted("lora"))
     model.save_pretrained(tmp_path)
     base = on_device(adapted("lora").unload())
-    # Not by name: peft would pass the device's name to safetensors, which does not support it.
+    # Do not name the device: peft would pass the name to safetensors, which does not support it.
     for place in (None, 0):
         loaded = peft.PeftModel.from_pretrained(base, tmp_path, torch_device=place)
         state = peft.get_peft_model_state_dict(model)

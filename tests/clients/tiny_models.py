@@ -62,7 +62,7 @@ def decoder(family: str, **settings: Any) -> Any:
 
 
 def gpt2(**settings: Any) -> Any:
-    """Returns GPT-2, whose configuration has other names than those of other decoders."""
+    """Returns GPT-2, whose configuration uses different names from those of other decoders."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     config = transformers.GPT2Config(
@@ -85,7 +85,7 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "gemma2": lambda: decoder("Gemma2"),
     "phi3": lambda: decoder("Phi3"),
     "gpt2": gpt2,
-    # Models with experts, for each of which they count tokens with a histogram of integers.
+    # Mixture-of-experts models, which count the tokens for each expert with an integer histogram.
     "mixtral": lambda: decoder("Mixtral", num_local_experts=4),
     "qwen3_moe": lambda: decoder(
         "Qwen3Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
@@ -95,7 +95,7 @@ DECODERS: dict[str, Callable[[], Any]] = {
 
 
 def bert(head: str = "SequenceClassification") -> Any:
-    """Returns BERT with a head."""
+    """Returns BERT with the given head."""
     return getattr(transformers, f"BertFor{head}")(transformers.BertConfig(**_TEXT, **_NO_DROPOUT))
 
 
@@ -337,7 +337,7 @@ def _text(make: Callable[[], Any]) -> Callable[[], Example]:
     return example
 
 
-#: Models to train, with a batch.
+#: The models to train, each with a batch.
 EXAMPLES: dict[str, Callable[[], Example]] = {
     **{name: _text(make) for name, make in DECODERS.items()},
     "bert": lambda: (bert(), {"input_ids": tokens(2, 12), "labels": torch.tensor([0, 1])}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchao: each configuration of quantize_, and PT2E from export to generated kernels."""
+"""torchao: each quantize_ configuration, and PT2E from export to generated kernels."""
 
 import copy
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
                 key
             )
     run = torch.compile(ours, fullgraph=True) if compiled else ours
-    # Generated code divides by a scale differently, hence an input may round to the next integer.
+    # Generated code divides by a scale differently, so an input may round to the next integer.
     flips = compiled and name == "int8 weights and inputs"
     with torch.no_grad():
         close(run(x.to(DEVICE)), theirs(x), 2e-2 if flips else TOLERANCES[dtype])
@@ -106,7 +106,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
         torch.save(moved.state_dict(), tmp_path / "model.pt")
         for device in (DEVICE, torch.device("cpu")):
             loaded = Block().eval().to(device)
-            # weights_only=True fails on any device if the file contains an enum of torchao.
+            # weights_only=True fails on any device if the file contains one of torchao's enums.
             state = torch.load(
                 tmp_path / "model.pt", map_location=device, weights_only=name not in HOLD_ENUMS
             )
@@ -116,7 +116,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_int8_sums_are_the_devices(compiled: bool) -> None:
-    """Inputs and weights of int8 must be multiplied with _int_mm, not as int32 or float."""
+    """int8 inputs and weights must be multiplied with _int_mm, not as int32 or float."""
     model = Block().eval().to(DEVICE)
     quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
     run = torch.compile(model) if compiled else model
@@ -176,7 +176,7 @@ def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
 
 @pytest.fixture
 def calibrated() -> tuple[nn.Module, nn.Module, Tensor]:
-    """Returns a model quantized by PT2E on the device, the same on the CPU, and an input."""
+    """Returns a model quantized with PT2E on the device, the same on the CPU, and an input."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3),
         nn.ReLU(),
@@ -192,8 +192,8 @@ def calibrated() -> tuple[nn.Module, nn.Module, Tensor]:
     return ours, theirs, x
 
 
-# Tolerance of one quantization step: sums may differ in their last bits, and then round to another
-# step.
+# A tolerance of one quantization step: sums that differ in their last bits may round to different
+# steps.
 STEP = 5e-2
 
 
@@ -210,7 +210,7 @@ def test_pt2e_becomes_generated_kernels(
     with torch.no_grad():
         result, codes = run_and_get_code(torch.compile(ours), x.to(DEVICE))
         close(result, theirs(x), STEP)
-    # Quantize and dequantize must be part of generated kernels, instead of calls of operators.
+    # Quantization and dequantization must be part of generated kernels instead of operator calls.
     calls = "\n".join(code.split("def call", 1)[-1] for code in codes)
     assert "openreg" in calls
     assert "quantized_decomposed" not in calls

@@ -67,9 +67,9 @@ def test_moves_and_saves(name: str, tmp_path: Path) -> None:
         ours = copy.deepcopy(model).to(DEVICE)
         assert_same(ours(x.to(DEVICE)), theirs, rtol=1e-4, atol=1e-4)
         torch.save(ours.state_dict(), tmp_path / "weights.pt")
-        # weights_only=False, because the file contains settings of torchao, too. The device needs
-        # an index, because torch would otherwise create tensor subclasses whose device has none,
-        # as with CUDA, and which could not be copied.
+        # weights_only=False, because the file also contains torchao's settings. The device needs an
+        # index. Otherwise torch would create tensor subclasses whose device has no index, as with
+        # CUDA, and these cannot be copied.
         state = torch.load(tmp_path / "weights.pt", map_location="openreg:0", weights_only=False)
         loaded = network().to(DEVICE)
         loaded.load_state_dict(state, assign=True)
@@ -86,7 +86,7 @@ def test_quantizes_a_language_model() -> None:
 
 @pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])
 def test_optimizers(name: str) -> None:
-    # The state of a parameter is quantized if it has at least 4096 elements.
+    # A parameter's state is quantized if it has at least 4096 elements.
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     x = torch.randn(8, 64)
     results = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchmetrics: metric objects, functions and collections compute on the device as on the CPU."""
+"""torchmetrics: metric objects, functions and collections give the same values as on the CPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -161,7 +161,7 @@ METRICS: dict[str, tuple[Callable[[], Any], Callable[[], Batch]]] = {
 
 
 def arguments(name: str, batch: Batch) -> Batch:
-    """Returns the arguments of a metric for a batch: the batch itself for most metrics."""
+    """Returns a metric's arguments for a batch. For most metrics, this is the batch itself."""
     if name == "TotalVariation":
         return batch[:1]
     if name == "KLDivergence":
@@ -192,7 +192,7 @@ def assert_alike(found: Any, expected: Any) -> None:
 
 
 def test_collection() -> None:
-    """A collection, whose metrics share states, works; its clone has states of its own."""
+    """A collection whose metrics share states works, and its clone has states of its own."""
     found = []
     data = [multiclass() for _ in range(3)]
     for place in (DEVICE, torch.device("cpu")):

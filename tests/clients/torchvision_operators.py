@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes torchvision importable with a torch without CUDA. Import this module first.
+"""Makes torchvision importable if torch was built without CUDA. Import this module first.
 
-PyPI's torchvision is built for CUDA. With a torch without CUDA, its C++ operators cannot be loaded,
-but its Python code looks up two of them on import. This module declares them, without kernels.
+PyPI's torchvision is built for CUDA. Without CUDA in torch, its C++ operators cannot be loaded, but
+its Python code looks up two of them on import. This module declares both, without kernels.
 """
 
 import torch

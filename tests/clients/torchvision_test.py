@@ -93,7 +93,7 @@ def test_transforms(name: str) -> None:
 
 
 def test_boxes() -> None:
-    """Functions on boxes without C++ operators work: formats, areas, overlaps and losses."""
+    """Box functions that need no C++ operators work: formats, areas, overlaps and losses."""
     first = torch.tensor([[0.0, 0.0, 4.0, 4.0], [1.0, 2.0, 5.0, 7.0]])
     second = torch.tensor([[1.0, 1.0, 3.0, 5.0]])
     ops = torchvision.ops
@@ -111,7 +111,7 @@ def test_boxes() -> None:
 
 
 def test_missing_operators_are_reported() -> None:
-    """Operators raise torchvision's error, as PyPI's build has them only for torch with CUDA."""
+    """C++ operators raise torchvision's error, because PyPI's build needs a torch with CUDA."""
     if torch.version.cuda is not None:
         pytest.skip("this torch is built for CUDA, as torchvision is")
     boxes = torch.rand(3, 4, device=DEVICE)

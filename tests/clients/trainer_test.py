@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers' Trainer on the device, which needs only the variable ACCELERATE_TORCH_DEVICE."""
+"""transformers' Trainer on the device. It only needs the variable ACCELERATE_TORCH_DEVICE."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def trainer(
     }
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ACCELERATE_TORCH_DEVICE", device)
-        # Set by a variable, because the argument bf16 works only for a fixed list of devices.
+        # Set a variable, because the argument bf16 works only for a fixed list of devices.
         environment.setenv("ACCELERATE_MIXED_PRECISION", precision)
         return transformers.Trainer(
             model=tiny_models.bert(),
@@ -71,7 +71,7 @@ def assert_same_run(ours: Any, theirs: Any, *, rtol: float, atol: float) -> None
     """Checks that two trained Trainers have equal losses and weights on the device and on the CPU.
 
     Weights are compared only for optimizers that do not amplify rounding errors. The gradient of a
-    key bias consists of rounding errors only, and Adam makes full steps from it.
+    key bias consists only of rounding errors, from which Adam makes full steps.
     """
     assert ours.args.device.type == "openreg"
     assert theirs.args.device.type == "cpu"
@@ -147,7 +147,7 @@ def test_resumes(tmp_path: Path) -> None:
 
 
 class StopAt(transformers.TrainerCallback):  # type: ignore[misc]
-    """A callback that stops training after `step` steps, like a machine that fails."""
+    """A callback that stops training after `step` steps, like a machine failure."""
 
     def __init__(self, step: int) -> None:
         self.step = step

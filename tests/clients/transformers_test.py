@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers: models of many kinds give the same results as on the CPU, trained or generating."""
+"""transformers: many kinds of models train and generate with the same results as on the CPU."""
 
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,14 @@ def loss(model: Any, batch: Any) -> Tensor:
     output = model(**batch)
     if output.get("loss") is not None:
         return output.loss  # type: ignore[no-any-return]
-    # SAM returns no loss, hence a function of its masks is differentiated.
+    # SAM returns no loss, so differentiate a function of its masks.
     return output.pred_masks.square().mean()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", tiny_models.EXAMPLES)
 def test_trains(name: str) -> None:
     model, batch = tiny_models.EXAMPLES[name]()
-    # With weights this small, the gradient of a bias before softmax consists of rounding errors.
+    # With such small weights, the gradient of a bias before softmax consists of rounding errors.
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=1e-4)
 
 
@@ -98,7 +98,7 @@ def test_generates_with_an_assistant() -> None:
 
 
 def test_generates_with_processors() -> None:
-    """Each of these settings adds a processor that changes the scores in another way."""
+    """Each of these settings adds a processor that changes the scores in a different way."""
     model = tiny_models.decoder("Llama")
     settings = {
         "max_new_tokens": 8,
@@ -114,7 +114,7 @@ def test_generates_with_processors() -> None:
 
 
 def test_samples() -> None:
-    """Sampling on the device draws the same tokens for the same seed, and only allowed ones."""
+    """With equal seeds, sampling on the device draws equal tokens, and only allowed ones."""
     model = on_device(tiny_models.decoder("Llama").eval())
     prompt = tiny_models.tokens(*PROMPT).to(DEVICE)
     settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 2.0, "top_k": 20}

@@ -80,12 +80,12 @@ def compare(
     """Compare attention on DTensors with ``placements``, and its gradients, with one process.
 
     Returns:
-        The placements of the result, and the number of collectives.
+        The result's placements, and the number of collectives.
     """
     ours = [spread(part, mesh, placements).requires_grad_() for part in parts]
     plain = [part.clone().requires_grad_() for part in parts]
     our_mask = None if mask is None else spread(mask, mesh, mask_placements)
-    # sdpa_kernel() makes torch raise if an operator other than that of `backend` would run.
+    # sdpa_kernel() makes torch raise an error if it would run an operator other than `backend`'s.
     with CommDebugMode() as communication, sdpa_kernel(backend):
         result = attend(ours, attn_mask=our_mask, **options)
         result.square().sum().backward()
@@ -104,7 +104,7 @@ def attends(causal: bool) -> None:
     mesh = line()
     for place in PLACEMENTS:
         assert compare(mesh, [place], operands(), is_causal=causal) == ((place,), 0)
-    # If heads or batches cannot be split evenly, the last ranks have a smaller shard, or none.
+    # If heads or batches cannot be split evenly, the last ranks have a smaller shard or none.
     assert compare(mesh, [Shard(1)], operands(heads=5), is_causal=causal) == ((Shard(1),), 0)
     assert compare(mesh, [Shard(0)], operands(batch=5), is_causal=causal) == ((Shard(0),), 0)
     # Each query needs all keys, and each product needs all elements of a head. Therefore attention
@@ -171,7 +171,7 @@ def masks() -> None:
             assert compare(mesh, [place], operands(), mask, [Replicate()]) == ((place,), 0)
     whole = random(*MASKS[-2], seed=9)
     for place in PLACEMENTS:
-        # A mask that is sharded as the queries are is already local.
+        # A mask that is sharded like the queries is already local.
         assert compare(mesh, [place], operands(), whole, [place]) == ((place,), 0)
     # A mask that is sharded differently from the heads is redistributed.
     assert compare(mesh, [Shard(1)], operands(), whole, [Shard(0)])[1] > 0
@@ -182,7 +182,7 @@ def test_masks() -> None:
 
 
 def differentiates_masks() -> None:
-    # F.scaled_dot_product_attention calls other operators if the mask requires a gradient.
+    # F.scaled_dot_product_attention calls a different operator if the mask requires a gradient.
     operator = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
     mesh = line()
     for place, shape, wanted in itertools.product(PLACEMENTS, MASKS[:-1], (True, False)):

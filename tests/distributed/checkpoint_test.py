@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Distributed checkpoints: saved by some ranks, loaded by another number of ranks."""
+"""Distributed checkpoints: saved by some ranks, and loaded by a different number of ranks."""
 
 import multiprocessing
 import warnings
@@ -44,7 +44,7 @@ from tests.distributed.training import (
 
 preload("torch.distributed.fsdp", "torch.distributed.checkpoint")
 
-#: A group with a CPU backend, too, through which the ranks coordinate asynchronous saves.
+#: A group that also has a CPU backend, through which the ranks coordinate asynchronous saves.
 BOTH = Group("cpu:gloo,openreg:occl")
 
 
@@ -79,7 +79,7 @@ class Application:
         )
 
 
-# ------------------------------------------------------------------- another number of ranks
+# ---------------------------------------------------------------- a different number of ranks
 
 
 def saves(folder: str) -> None:
@@ -119,7 +119,7 @@ def loads(folder: str) -> None:
     assert plain.tolist() == [7.0] * 3
     assert state["steps"] == STEPS
     require_equal(model, expected())
-    # Training continues with the saved moments of the optimizer.
+    # Training continues with the optimizer's saved moments.
     for step in range(STEPS, STEPS + 2):
         x, y = batch(step)
         F.mse_loss(model(share(x)), share(y)).backward()
@@ -162,14 +162,14 @@ def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             options["async_stager"] = DefaultStager(staging)
-        # torch pins memory for CUDA only; for other devices it warns and continues without.
+        # torch pins memory only for CUDA. For other devices it warns and uses pageable memory.
         assert any("Ignoring pin_memory flag" in str(each.message) for each in caught)
     state = {"app": Application(model, optimizer)}
     saving: Any = dcp.async_save(state, checkpoint_id=folder, **options)
     if staged:
         saving.staging_completion.result()
         saving = saving.upload_completion
-    # Later changes of the model must not appear in the checkpoint.
+    # Later changes to the model must not appear in the checkpoint.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

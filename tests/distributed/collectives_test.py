@@ -15,13 +15,13 @@ UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FLOATS8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 COMPLEX = [torch.complex64, torch.complex128]
-#: Numbers of elements. Small tensors are copied through slots; large ones are read from the memory
-#: of the other devices.
+#: Numbers of elements. Small tensors are copied through slots. Large ones are read from the other
+#: devices' memory.
 SIZES = [1, 7, 20_011]
 
 
 def data(rank: int, size: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return the input of a rank, which any rank can compute."""
+    """Return a rank's input, which every rank can compute."""
     generator = torch.Generator().manual_seed(rank * 1000 + size)
     numbers = torch.randint(0, 3, (size,), generator=generator)
     if dtype.is_complex:
@@ -39,7 +39,7 @@ def check(found: torch.Tensor, expected: torch.Tensor, what: object) -> None:
 def reduced(
     size: int, dtype: torch.dtype, function: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Return the reduction of all ranks' data, computed in a wide type."""
+    """Return the reduction of all ranks' data, computed in a wider type."""
     wide = torch.complex128 if dtype.is_complex else torch.float64
     every = [data(rank, size, dtype).to(wide) for rank in range(dist.get_world_size())]
     return function(torch.stack(every)).to(dtype)
@@ -57,7 +57,7 @@ def all_reduces() -> None:
         for dtype in INTEGERS + UNSIGNED + FLOATS + FLOATS8 + COMPLEX:
             for op, function in operations.items():
                 if dtype.is_complex and op != dist.ReduceOp.SUM:
-                    continue  # torch rejects other reductions of complex numbers
+                    continue  # torch supports no other reductions for complex numbers
                 tensor = data(rank, size, dtype).to(DEVICE)
                 dist.all_reduce(tensor, op)
                 check(tensor, reduced(size, dtype, function), (size, dtype, op))
@@ -192,7 +192,7 @@ def views() -> None:
     assert base[:3].eq(0).all()
     assert base[5:].eq(0).all()
 
-    # A tensor may be dense in another order of dimensions. As with NCCL, elements of different
+    # A tensor may be dense in a different order of dimensions. As with NCCL, the elements of the
     # ranks are matched in memory order.
     transposed = (torch.arange(6.0, device=DEVICE).view(2, 3) * (rank + 1)).t()
     dist.all_reduce(transposed)
@@ -212,7 +212,7 @@ def views() -> None:
         dist.all_reduce(tensor)
         assert tensor.dtype == torch.float32
 
-    # A collective of a tensor on a device that is not the current one.
+    # Run a collective on a tensor whose device is not the current one.
     other = torch.device(DEVICE, (torch.openreg.current_device() + 1) % 2)
     tensor = torch.ones(100_000, device=other)
     dist.all_reduce(tensor)
@@ -225,7 +225,7 @@ def test_views_modes_and_other_devices() -> None:
 
 
 def orders_of_reductions() -> bytes:
-    # Values whose sum depends on the order of the terms.
+    # The sum of these values depends on the order of the terms.
     torch.manual_seed(dist.get_rank())
     results = []
     for size in (100, 100_003):
@@ -275,7 +275,7 @@ def coalesced() -> None:
         if asynchronous:
             manager.wait()
         assert output.item() == ranks
-    # An empty block must leave nothing behind.
+    # An empty block must not affect later collectives.
     with dist._coalescing_manager(device=device):
         pass
     scaled = [tensor.clone() for tensor in tensors]

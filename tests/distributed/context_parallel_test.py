@@ -42,7 +42,7 @@ from tests.distributed.transformer import (
 TOKENS = 32
 
 
-# The tolerance allows for torch's merge of block results, which is in float32.
+# The tolerance allows for torch merging the results of blocks in float32.
 def require_close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our.detach().cpu(), their, rtol=1e-5, atol=1e-5)
@@ -102,7 +102,7 @@ def compiles_a_ring(backend: str, causal: bool) -> None:
     require_close(ours, attend_alone(parts, is_causal=causal))
 
 
-# Inductor gets the case without a causal mask, for which it compiles half as many kernels.
+# Inductor is tested without a causal mask, because it then compiles half as many kernels.
 @pytest.mark.parametrize(("backend", "causal"), [("aot_eager", True), ("inductor", False)])
 def test_compiled_ring(backend: str, causal: bool, tmp_path: Path) -> None:
     group = Group(environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
@@ -154,7 +154,8 @@ def test_block_over_a_context() -> None:
 
 
 def attends_in_a_ring_of_dtensors() -> None:
-    # torch's newer interface: it does not patch torch.nn.functional, and the program uses DTensors.
+    # This is torch's newer interface: the program uses DTensors, and torch.nn.functional is not
+    # patched.
     mesh = line()
     parts = operands(tokens=TOKENS)
     balancer = _HeadTailLoadBalancer(TOKENS, mesh.size(), DEVICE)
@@ -175,16 +176,16 @@ def attends_in_a_ring_of_dtensors() -> None:
         grads = [tensor.grad for tensor in ours]
         with pytest.raises(NotImplementedError, match=r"support attn_mask: use is_causal"):
             attend(ours, attn_mask=bias)
-        with pytest.raises(NotImplementedError, match=r"in equal parts.*\(4, 4, 32, 8\) as .*=1"):
+        with pytest.raises(NotImplementedError, match=r"split evenly.*\(4, 4, 32, 8\) as .*=1"):
             attend(heads)
-        with pytest.raises(NotImplementedError, match=r"in equal parts.*\(4, 4, 31, 8\)"):
+        with pytest.raises(NotImplementedError, match=r"split evenly.*\(4, 4, 31, 8\)"):
             attend(uneven)
     finally:
         _disable_context_parallel_dispatcher()
     locals_ = [tensor.to_local() for tensor in (result, *grads) if isinstance(tensor, DTensor)]
     whole = context_parallel_unshard(mesh, locals_, [2] * 4, balancer)
     require_close(whole, attend_alone(parts, is_causal=True))
-    # Afterwards, calls with sharded sequences gather again, and calls with sharded heads do not.
+    # Afterwards, calls with sharded sequences gather them again; calls with sharded heads do not.
     reference = attend(parts, is_causal=True)
     for tensors, expected in ((ours, 3), (heads, 0)):
         with CommDebugMode() as communication:

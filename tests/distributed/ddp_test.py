@@ -105,7 +105,7 @@ def accumulates() -> None:
         F.mse_loss(model(share(x)), share(y)).backward()
     F.mse_loss(alone(share(x)), share(y)).backward()
     for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad)  # gradients of this rank's rows only
+        torch.testing.assert_close(ours.grad, theirs.grad)  # from this rank's rows only
     F.mse_loss(model(share(more_x)), share(more_y)).backward()
     reference = network()
     for inputs, targets in ((x, y), (more_x, more_y)):
@@ -120,7 +120,7 @@ def test_no_sync_accumulates_without_communication() -> None:
 
 
 class Branches(nn.Module):
-    """A model with two branches, of which each call uses one."""
+    """A model with two branches. Each call uses one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ def mean_by_futures(group: dist.ProcessGroup | None, bucket: GradBucket) -> Futu
 
 
 def in_bfloat16(group: Any, bucket: GradBucket) -> Future[Tensor]:
-    # Without NCCL or XCCL, torch rejects a hook named bf16_compress_hook, hence this wrapper.
+    # Without NCCL or XCCL, torch rejects a hook named bf16_compress_hook, so wrap it.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
@@ -289,8 +289,8 @@ def uses_a_hook(hook: Callable[..., Any], rank_of_matrices: int | None, toleranc
         (default_hooks.fp16_compress_hook, None, 2e-4),
         (mean_in_float16, None, 2e-4),
         (in_bfloat16, None, 2e-3),
-        # PowerSGD approximates gradients by matrices of rank 4. (batched_powerSGD_hook cannot be
-        # tested: in torch 2.13 it fails an assertion about dimensions on every device.)
+        # PowerSGD approximates gradients with matrices of rank 4. batched_powerSGD_hook cannot be
+        # tested: in torch 2.13, one of its assertions about dimensions fails on every device.
         (powerSGD_hook.powerSGD_hook, 4, 1e-2),
     ],
 )
@@ -509,7 +509,7 @@ def computes_in_bfloat16() -> None:
     precision = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = parallel(network(torch.float32), mixed_precision=precision)
     optimizer = sgd(model)
-    # In the first iteration torch 2.13 reduces an uninitialized buffer, on every device:
+    # In the first iteration, torch 2.13 reduces an uninitialized buffer on every device, because
     # Reducer::set_mixed_precision_param_dtype does not update the views of the buckets.
     model(share(batch(0, torch.float32)[0])).sum().backward()
     optimizer.zero_grad()
@@ -540,7 +540,7 @@ def measures() -> dict[str, Any]:
 
 def test_the_reducer_reports_times() -> None:
     for data in run(2, measures):
-        assert data["backend_name"] == "custom"  # torch's name for all backends except its own
+        assert data["backend_name"] == "custom"  # torch's name for every out-of-tree backend
         assert data["module_name"] == "Sequential"
         assert data["world_size"] == 2
         assert data["avg_forward_compute_time"] > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ways to create a process group: with and without a backend, with a device, together with Gloo."""
+"""Ways to create a process group: with or without a backend, with a device, or with Gloo."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DTensor: tensors distributed over a device mesh compute the same as whole tensors."""
+"""DTensor: computations on tensors distributed over a device mesh agree with whole tensors."""
 
 import itertools
 from collections.abc import Callable
@@ -306,12 +306,12 @@ def feedforward() -> nn.Module:
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    # Without foreach, because its lists must not mix DTensors and plain tensors.
+    # Disable foreach, because its lists must not mix DTensors and plain tensors.
     return torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
 
 
 def parallel(mesh: DeviceMesh, by_rows: bool = False) -> nn.Module:
-    """Shard `up` by columns and `down` by rows; with `by_rows`, the input of the norm by rows."""
+    """Shard `up` by columns and `down` by rows. With `by_rows`, shard the norm's input by rows."""
     plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if by_rows:
         plan["norm"] = SequenceParallel(sequence_dim=0)
@@ -476,7 +476,7 @@ def drops_compiled(traced: bool) -> list[list[float]]:
         pytest.param(
             True,
             marks=pytest.mark.xfail(
-                strict=True, reason="torch traces random operators of DTensors of CUDA only"
+                strict=True, reason="torch traces random operators on DTensors only for CUDA"
             ),
         ),
     ],

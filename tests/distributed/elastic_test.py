@@ -17,7 +17,7 @@ PATIENCE = 100.0
 def torchrun(
     folder: Path, code: str, *options: str, argument: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program with torchrun, on two ranks of this machine."""
+    """Run a program with torchrun on two ranks, which are both on this machine."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(code))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -128,8 +128,8 @@ def trained_at_once() -> torch.Tensor:
 def test_training_resumes_from_its_checkpoint_after_a_failure(
     tmp_path: Path, hosts: str, own_store: str
 ) -> None:
-    # By default, torch 2.13 uses one store for all attempts, in which the keys of the failed
-    # attempt remain. The group of the next attempt must not use them.
+    # By default, torch 2.13 uses one store for all attempts, and a failed attempt's keys remain in
+    # it. The next attempt's group must not use these keys.
     options = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": own_store}
     restarts = ("--max-restarts=1", "--monitor-interval=0.1")
     done = torchrun(tmp_path, TRAINING, *restarts, argument=hosts, **options)

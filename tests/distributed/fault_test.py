@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The errors of other ranks if one is late, calls another operation, aborts, or is killed."""
+"""The other ranks' errors if a rank is late, calls a different operation, aborts or is killed."""
 
 import gc
 import os
@@ -19,7 +19,8 @@ from tests.distributed.ranks import HOSTS, Group, Ranks, run
 
 DEVICE = "openreg"
 SIZES = (1, 3_000, 300_000)
-#: The error on other ranks after an abort. Ranks of another machine only see the connection close.
+#: The error on the other ranks after an abort. Ranks on another machine only see the connection
+#: close.
 ABORTED = "aborted" if HOSTS == 1 else "(aborted|has exited or left the group)"
 
 
@@ -28,7 +29,7 @@ def late() -> tuple[str, float]:
     if dist.get_rank() == 1:
         time.sleep(2.5)
         text = message(dist.all_reduce, torch.ones(3, device=DEVICE))
-        # A rank on another machine does not get the reason; it only sees that rank 0 has exited.
+        # A rank on another machine does not get the reason. It only sees that rank 0 has exited.
         expected = (
             "rank 0 reported: rank 1 did not " if HOSTS == 1 else "the process of rank 0 has exited"
         )
@@ -95,8 +96,7 @@ def aborts() -> None:
         with pytest.raises(dist.DistBackendError, match="was aborted: create a new group"):
             dist.all_reduce(torch.ones(3, device=DEVICE))
         return
-    # The wait must end both on rank 2, where another thread aborts, and on rank 0, where only other
-    # ranks do.
+    # The wait must end on rank 2, where another thread aborts, and on rank 0, where no thread does.
     if dist.get_rank() == 2:
         threading.Timer(0.3, group.abort).start()
     start = time.monotonic()
@@ -214,7 +214,7 @@ def makes_groups() -> None:
         del group
         dist.barrier()
         counts.append(held())
-    # The first groups create resources that are kept: pooled streams and their threads.
+    # The first groups create resources that stay: pooled streams and their threads.
     assert all(last <= first for first, last in zip(counts[3], counts[-1], strict=True)), counts
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions for tests of faults: one kills a random rank, one returns the text of an error."""
+"""Functions for fault tests: one kills a random rank, and one returns the text of an error."""
 
 import contextlib
 import random
@@ -20,7 +20,7 @@ def message(function: Callable[..., Any], *arguments: Any) -> str:
     try:
         function(*arguments)
     except (RuntimeError, ValueError) as error:
-        with contextlib.suppress(RuntimeError):  # the kernel may report an error, too
+        with contextlib.suppress(RuntimeError):  # the kernel may also report an error
             torch.openreg.synchronize()
         return str(error)
     with pytest.raises(RuntimeError) as caught:
@@ -31,13 +31,13 @@ def message(function: Callable[..., Any], *arguments: Any) -> str:
 def errors_after_a_kill(
     generator: random.Random, folder: Path, function: Callable[..., None], *arguments: Any
 ) -> tuple[int, list[str]]:
-    """Kill one of two or four ranks at a random time; the others must end within 5 s.
+    """Kill one of two or four ranks at a random time. The others must end within 5 s.
 
     Args:
         generator: determines the number of ranks, the victim, and the time.
-        folder: an empty folder. Each rank creates a file named by its number when it is ready.
-        function: runs on each rank, forever.
-        arguments: the arguments of the function.
+        folder: an empty folder. When a rank is ready, it creates a file named after its number.
+        function: the function that each rank runs, forever.
+        arguments: the function's arguments.
 
     Returns:
         The rank that was killed, and the tracebacks of the others.

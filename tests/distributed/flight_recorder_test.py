@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The flight recorder: the last collectives of each rank, and torch's analysis of them."""
+"""The flight recorder: each rank's last collectives, and torch's analysis of them."""
 
 import pickle
 import subprocess
@@ -37,7 +37,7 @@ def some_collectives() -> dict[str, Any]:
     dist.all_reduce(tensor, async_op=True)
     active = pickle.loads(dump_flight_recorder(stacks=False, only_active=True))
     if rank == 0:
-        torch.openreg._sleep(3_000_000_000)  # the first look-up of file names is slow
+        torch.openreg._sleep(3_000_000_000)  # the first lookup of file names is slow
     dist.all_reduce(tensor, async_op=True)
     found: dict[str, Any] = pickle.loads(dump_flight_recorder())
     found["active"] = [entry["profiling_name"] for entry in active["entries"]]

@@ -295,7 +295,7 @@ def test_scaled_gradients() -> None:
 
 
 class Block(nn.Module):
-    """A layer that is not a torch container, which dynamo would not compile on its own."""
+    """A layer. It is not a torch container, because dynamo would not compile one on its own."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -329,7 +329,7 @@ def test_training_of_compiled_blocks(backend: str, tmp_path: Path) -> None:
 
 
 def compiled_as_a_whole() -> int:
-    # Dynamo breaks the graph at the hooks of fully_shard, hence there are several graphs.
+    # Dynamo breaks the graph at fully_shard's hooks, so there are several graphs.
     counter = CompileCounterWithBackend("aot_eager")
     model = sharded(blocks())
     train(torch.compile(model, backend=counter), adam(model))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functional collectives: eager, compiled and with gradients; and collectives in device graphs."""
+"""Functional collectives (eager, compiled, with gradients) and collectives in device graphs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def world() -> dist.ProcessGroup:
 
 
 def rows(rank: int, count: int = 4) -> Tensor:
-    """Return the input of a rank, with different values in each row."""
+    """Return a rank's input, which has different values in each row."""
     return torch.arange(count * 3, dtype=torch.float64).view(count, 3) * 2 + 100 * rank
 
 
@@ -74,7 +74,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
             lambda x: every[size - 1],
         ),
         "permute_tensor": (
-            # Flattened, because torch passes the number of elements as the number of rows.
+            # Flatten the input, because torch passes the number of elements as the number of rows.
             lambda x: funcol.permute_tensor(x.flatten(), [target for _, target in ring], group),
             lambda x: every[(rank - 1) % size].flatten(),
         ),
@@ -96,7 +96,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
     }
 
 
-#: The collectives that are compiled by Inductor, which takes seconds for each.
+#: The collectives that Inductor compiles. Each compilation takes seconds.
 GENERATED = ("all_reduce", "all_to_all_single", "coalesced")
 
 
@@ -180,7 +180,7 @@ def test_a_result_waits_when_it_is_used() -> None:
 
 
 def differentiable() -> dict[str, tuple[Collective, Collective]]:
-    """Return, for each name, the collective and the equivalent function of all ranks' rows."""
+    """Return, for each name, the collective and an equivalent function on all ranks' rows."""
     group = world()
     rank, size = dist.get_rank(), dist.get_world_size()
     return {
@@ -227,8 +227,8 @@ def differentiates(compiled: bool) -> list[str]:
             torch._dynamo.reset()
             loss = torch.compile(loss, backend="aot_eager", fullgraph=True)
         loss(x).backward()
-        # The reference: each rank differentiates its own loss with respect to the rows of all
-        # ranks, and the gradients are summed.
+        # As the reference, each rank differentiates its own loss with respect to all ranks' rows,
+        # and the gradients are summed.
         everything = torch.stack(all_rows()).to(DEVICE).requires_grad_()
         expected(everything).square().sum().mul(rank + 1).backward()
         assert everything.grad is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Groups: subsets of ranks, split, merge, shrink, sequence numbers, barriers, destruction."""
+"""Groups: subsets of ranks, splitting, merging, shrinking, sequence numbers and destruction."""
 
 import time
 from datetime import timedelta
@@ -206,7 +206,7 @@ def wrong_arguments() -> None:
     tensors = [ones(), torch.zeros(4, dtype=torch.float8_e4m3fnuz, device=DEVICE)]
     with pytest.raises(dist.DistBackendError, match="bytes must be a numeric type"):
         world._get_backend(device()).allreduce_coalesced(tensors, options)
-    # None of these errors has affected the order of operations on the ranks.
+    # None of these errors may affect the order of operations on the ranks.
     tensor = ones()
     dist.all_reduce(tensor)
     assert tensor.eq(2).all()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A group on two machines, emulated by connected network namespaces with torchrun in both.
+"""A group on two machines, emulated by two connected network namespaces that each run torchrun.
 
-The other suites of this folder test every collective between machines, with OPENREG_TEST_HOSTS=2.
+With OPENREG_TEST_HOSTS=2, the other suites in this folder test every collective between machines.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tests.distributed.ranks import Group, Ranks, run
 
 DEVICE = "openreg"
 PATIENCE = 150.0
-#: Addresses of the two machines, by their numbers. The network is private to the test.
+#: The addresses of the two machines, by machine number. The network is private to the test.
 ADDRESSES = ("10.231.77.1", "10.231.77.2")
 
 
@@ -37,9 +37,9 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Create two network namespaces, connected by interfaces named ``cable``; yield their names."""
+    """Create two network namespaces, connected by interfaces named ``cable``. Yield their names."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("makes network namespaces: needs root and the program ip (iproute2)")
+        pytest.skip("creating network namespaces needs root and the program ip (iproute2)")
     names = [f"openreg-{os.getpid()}-{number}" for number in range(2)]
     with contextlib.ExitStack() as stack:
         for name in names:
@@ -93,7 +93,7 @@ PROGRAM = """
 
 
 def trained_at_once() -> torch.Tensor:
-    """Return the first weight of PROGRAM's network, trained by one process on the CPU."""
+    """Return the first weight of PROGRAM's network after one process has trained it on the CPU."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     model = model.to(torch.float64)
@@ -182,8 +182,8 @@ def reduces_numbers() -> None:
             wrong()
     with pytest.raises(TypeError, match="an average of bool is not supported"):
         dist.all_reduce(torch.ones(3, dtype=torch.bool, device=DEVICE), dist.ReduceOp.AVG)
-    # Collectives on the memory of a parameter, which is dense in another order of dimensions, on
-    # two streams.
+    # Run collectives on two streams, on a parameter that is dense in a different order of
+    # dimensions.
     parameter = torch.nn.Parameter(torch.ones(4, 3, device=DEVICE).t().requires_grad_())
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
@@ -277,5 +277,5 @@ def test_all_machines_report_the_rank_that_was_killed() -> None:
     assert outcomes[3].exit_code == -signal.SIGKILL
     for rank in range(3):
         assert outcomes[rank].error is None, outcomes[rank].error
-        # The error has the number in the group, even on the machine where the local number differs.
+        # The error names the rank in the group, even on a machine where the local rank differs.
         assert "the process of rank 3 has exited" in outcomes[rank].value, (rank, outcomes[rank])

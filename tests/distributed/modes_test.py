@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives with diagnostics that check each launch or each byte of memory; and exit and fork."""
+"""Collectives with diagnostics that check each launch or memory, and at exit and after fork."""
 
 import os
 import time
@@ -72,7 +72,7 @@ def forked() -> None:
     dist.all_reduce(tensor)
     child = os.fork()
     if child == 0:
-        # A fork can use neither the device nor the group, but it can still exit.
+        # A forked child can use neither the device nor the group, but it can still exit.
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sends and receives: order, tags, any source, batches."""
+"""Sends and receives: their order, tags, receiving from any source, and batches."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def ring() -> None:
             for work in works:
                 work.wait()
             assert torch.equal(theirs, torch.full((size,), before, device=DEVICE).to(dtype))
-            # Without a batch, two sends to each other would deadlock. Hence the even ranks send
+            # Without a batch, two ranks that both send first would deadlock. So the even ranks send
             # first, and the odd ranks receive first.
             if rank % 2 == 0:
                 dist.send(mine, after)
@@ -64,7 +64,7 @@ def test_a_ring_of_single_messages(ranks: int) -> None:
 
 
 def ordered() -> None:
-    """Exchange messages of one tag: single and in batches, from any source, on several streams."""
+    """Exchange messages with one tag: alone or in batches, from any source, on several streams."""
     rank = dist.get_rank()
     tensors = [torch.full((40_000,), number + 1.0, device=DEVICE) for number in range(12)]
     if rank == 1:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs functions of tests on ranks: processes that are members of a process group.
+"""Runs test functions on ranks, which are processes in a process group.
 
-The processes are forked from one that has imported torch, so that they start within about 20 ms.
+The processes are forked from one that has imported torch, so they start within about 20 ms.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
-#: Seconds after which processes count as hung.
+#: The time in seconds, from their start, after which processes count as hung.
 HANG_TIMEOUT = 120.0
-#: Seconds within which the other ranks must end after one has failed.
+#: The time in seconds within which the other ranks must end after one has failed.
 FAILURE_TIMEOUT = 30.0
-#: The number of machines that the ranks emulate, in turn, unless a test assigns ranks to machines.
+#: The number of emulated machines. Ranks are assigned to them in turn, unless a test assigns ranks.
 HOSTS = int(os.environ.get("OPENREG_TEST_HOSTS", "1"))
 
 _context = multiprocessing.get_context("forkserver")
@@ -35,9 +35,9 @@ _context.set_forkserver_preload(_preloaded)
 
 
 def preload(*modules: str) -> None:
-    """Import more modules once, before the ranks are forked. A test file calls it at import.
+    """Import modules once, before the ranks are forked. Test files call this when imported.
 
-    Otherwise each rank would spend seconds on modules that torch imports at their first use.
+    Otherwise each rank would spend seconds on importing modules that torch imports on first use.
     """
     _preloaded.extend(module for module in modules if module not in _preloaded)
     _context.set_forkserver_preload(_preloaded)
@@ -51,7 +51,7 @@ class Outcome:
     value: Any = None
     #: The traceback of the exception that the function raised.
     error: str | None = None
-    #: The exit code of the process; negative for a signal.
+    #: The exit code of the process; the negative signal number if a signal ended it.
     exit_code: int | None = None
 
 
@@ -60,13 +60,13 @@ class Group:
     """The settings with which the ranks create their process group."""
 
     backend: str | None = "occl"
-    #: The timeout of a collective, in seconds.
+    #: The timeout for a collective, in seconds.
     timeout: float = 60.0
     #: Whether the group is bound to the rank's device.
     bound: bool = False
-    #: The emulated machine of each rank, by number.
+    #: The number of the emulated machine on which each rank is.
     hosts: Sequence[int] | None = None
-    #: Environment variables of the processes, set before they use the device.
+    #: Environment variables that the processes set before they use the device.
     environment: Mapping[str, str] | None = None
 
 
@@ -137,7 +137,7 @@ class Ranks:
         os.kill(pid, signal.SIGKILL)
 
     def outcomes(self, hang_timeout: float = HANG_TIMEOUT) -> list[Outcome]:
-        """Wait until all ranks have ended; the outcome of a hung rank is an error."""
+        """Wait until all ranks have ended. The outcome of a hung rank is an error."""
         end = time.monotonic() + hang_timeout
         outcomes = [Outcome() for _ in self.processes]
         waiting = {connection: rank for rank, connection in enumerate(self.connections)}
@@ -191,7 +191,7 @@ def run(
         The return values, by rank.
 
     Raises:
-        AssertionError: the function raised on a rank, or a rank hung or died; has all tracebacks.
+        AssertionError: a rank raised an error, hung or died. The message has all tracebacks.
     """
     with Ranks(size, function, *arguments, group=group) as ranks:
         outcomes = ranks.outcomes(hang_timeout)

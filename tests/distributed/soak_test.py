@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mixed collectives without a pause: results stay correct, memory and descriptors do not grow.
+"""Continuous mixed collectives: results stay correct, and memory and descriptors do not grow.
 
 ``OPENREG_STRESS_SECONDS`` sets the duration (default 4).
 """
@@ -16,8 +16,8 @@ import torch.distributed as dist
 from tests.distributed.ranks import HANG_TIMEOUT, Group, run
 
 DEVICE = "openreg"
-#: Number of pooled streams. Groups use them round robin, and each starts its thread at first use,
-#: hence the process may gain that many threads.
+#: The number of pooled streams. Groups use them round robin, and each starts its thread on first
+#: use, so the process may gain this many threads.
 STREAMS = 32
 SECONDS = float(os.environ.get("OPENREG_STRESS_SECONDS", "4"))
 
@@ -46,7 +46,7 @@ def held() -> Held:
 
 
 def one(generator: random.Random, groups: list[dist.ProcessGroup]) -> None:
-    """Run one random operation, the same on all ranks, whose generators have the same seed."""
+    """Run one random operation. It is the same on all ranks, whose generators have equal seeds."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
     group = generator.choice(groups)
     size = generator.choice([1, 100, 5_000, 40_000, 300_000])
@@ -102,7 +102,7 @@ def soak() -> tuple[int, Held, Held]:
         dist.destroy_process_group(groups.pop(0))
         groups.append(dist.new_group(everybody))
         rounds += 1
-        # After a quarter of the time, the process is warmed up: record what it holds.
+        # After a quarter of the time, the process has warmed up: record what it holds.
         elapsed = time.monotonic() - start
         if first is None and elapsed > SECONDS / 4 and rounds >= 3:
             first = held()

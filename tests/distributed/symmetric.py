@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Allocates and checks symmetric memory of the world group, for the ranks of a test."""
+"""Allocates and checks symmetric memory in the world group. A test's ranks use it."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The errors of symmetric memory if a rank is late, makes a different call, or is killed."""
+"""Symmetric memory errors if a rank is late, makes a different call or is killed."""
 
 import itertools
 import os
@@ -52,7 +52,7 @@ def test_a_mismatch_names_both_sides() -> None:
 
 
 def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
-    """Make the stream wait for a rank that never arrives; return the error."""
+    """Make the stream wait for a rank that never arrives, and return the error."""
     start = time.monotonic()
     if kind == "put":
         handle.put_signal(1, channel=2)
@@ -73,7 +73,7 @@ def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
     return text
 
 
-#: For each kind of wait, the error of the waiting rank, which the late rank gets, too.
+#: For each kind of wait, the error on the waiting rank, which the late rank also gets.
 LATE = {
     "barrier": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
     "wait": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
@@ -90,7 +90,7 @@ def waits_in_vain() -> dict[str, str]:
     if dist.get_rank() == 0:
         return {kind: waits(kind, *both) for kind, both in memory.items()}
     time.sleep(3)
-    # If another rank has failed, the memory is unusable here, too.
+    # If another rank has failed, the memory is also unusable here.
     return {kind: message(handle.barrier) for kind, (_, handle) in memory.items()}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Symmetric memory: buffers of all ranks, signals, graphs, lifetimes, and the limits of torch."""
+"""Symmetric memory: all ranks' buffers, signals, graphs, lifetimes, and torch's limits."""
 
 import contextlib
 import gc
@@ -51,13 +51,13 @@ def shares_buffers() -> None:
     handle.barrier()
     assert ops.get_remote_tensors(tensor[10:12], world())[peer].tolist() == [peer + 0.5] * 2
     handle.barrier()
-    # Write to the buffer of another rank, at an offset, as another type.
+    # Write to another rank's buffer, at an offset, with a different dtype.
     handle.get_buffer(peer, (4,), torch.int16, 10).copy_(torch.full((4,), 7 + rank))
     handle.barrier()
     assert tensor.view(torch.int16)[10:14].eq(7 + (rank - 1) % size).all()
     handle.barrier()
 
-    # The rendezvous of a view is that of its storage; a tensor within a buffer has an offset.
+    # A view's rendezvous is that of its storage. A tensor within a buffer has an offset.
     again = symm_mem.rendezvous(tensor[8:], world())
     assert again.buffer_ptrs == handle.buffer_ptrs
     assert (
@@ -73,7 +73,7 @@ def shares_buffers() -> None:
         assert device not in host
         assert device != 0
 
-    # An empty tensor also has a signal pad, hence its barrier works.
+    # An empty tensor also has a signal pad, so its barrier works.
     _, nothing = symmetric(0)
     nothing.barrier()
     pads_are_zero(handle)
@@ -89,7 +89,7 @@ def signals() -> None:
     tensor, handle = symmetric(1)
     tensor.zero_()
     handle.barrier()
-    # A counter passes around the ring. Each rank adds one; only signals order the streams.
+    # A counter passes around the ring, and each rank adds one. Only signals order the streams.
     for lap in range(5):
         if rank != 0 or lap > 0:
             handle.wait_signal((rank - 1) % size, channel=lap % 2)
@@ -202,7 +202,7 @@ def replays() -> list[list[float]]:
             text = str(error)
     assert "call rendezvous() before the capture" in text
 
-    # A replay after the memory was freed is an error.
+    # A replay after the memory was freed must raise an error.
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         handle.barrier()
@@ -316,8 +316,8 @@ def outlives_its_group() -> None:
     tensor.fill_(rank)
     total = ops.one_shot_all_reduce(tensor, "sum", name)
     assert total.eq(4 * (rank // 2) + 1).all()
-    # Use the same tensor with all ranks. Its signal pad is shared by both groups, hence only one of
-    # them may use the tensor at a time.
+    # Use the same tensor with all ranks. Both groups share its signal pad, so only one of them may
+    # use the tensor at a time.
     torch.openreg.synchronize()
     dist.barrier()
     assert ops.one_shot_all_reduce(tensor, "sum", world()).eq(6).all()
@@ -450,7 +450,7 @@ def multiplies() -> None:
 
 
 def reaches_gates() -> None:
-    """Fail if torch no longer limits these features to CUDA: then update docs/distributed.md."""
+    """Fail if torch no longer limits these features to CUDA. Then update docs/distributed.md."""
     tensor, handle = symmetric(4)
     with pytest.raises(RuntimeError, match="dummy base class _cuda_isCurrentStreamCapturing"):
         symm_mem.get_symm_mem_workspace(world(), 16)

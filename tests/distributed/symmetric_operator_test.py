@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators on symmetric memory: results, writes of 32-bit words, errors, compilation."""
+"""Operators on symmetric memory: results, writes of 32-bit words, errors and compilation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -118,7 +118,7 @@ def scatters_and_exchanges() -> None:
     assert out[: sum(counts)].cpu().equal(torch.cat(expected_rows))
     assert out[sum(counts) :].eq(-1).all()
     pads_are_zero(handle)
-    # It is an error if the output is too small for the rows of the other ranks.
+    # An output that is too small for the other ranks' rows must raise an error.
     text = message(ops.all_to_all_vdev, rows, out[:1], splits, numbers, world())
     assert "but its output has room for 1" in text
 
@@ -136,7 +136,7 @@ def writes_words() -> None:
     for offset, value, count in ((5, 1, 2), (-1, 1, 1), (0, 1, 0), (0, 1 << 32, 1)):
         with pytest.raises(ValueError, match="memset32_"):
             ops.memset32_(words, offset, value, count)
-    with pytest.raises(ValueError, match="of uint32 or int32"):
+    with pytest.raises(ValueError, match="dtype uint32 or int32"):
         ops.stream_write_value32_(words.float(), 0, 1)
 
 

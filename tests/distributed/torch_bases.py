@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests that derive from torch's base classes of distributed tests, as a user would write them.
+"""Tests that derive from torch's base classes for distributed tests, as a user would write them.
 
-torch starts their ranks with "spawn". Each rank imports this module, hence it is not the test file.
+torch starts their ranks with "spawn". Each rank imports this module, so it is not the test file.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class Collective(DistributedTestBase):
 
 
 class Continuous(MultiProcContinuousTest):
-    """Tests that all run in the same processes and group, with the backend that torch chooses."""
+    """Tests that share their processes and their group, with the backend that torch chooses."""
 
     world_size = 2
 
@@ -65,7 +65,7 @@ class Continuous(MultiProcContinuousTest):
 
 
 class Sharded(DTensorTestBase):
-    """Tests of DTensors and of their checkpoints."""
+    """Tests DTensors and their checkpoints."""
 
     @with_comms(backend=f"cpu:gloo,{DEVICE}:occl")
     def test_redistribute(self) -> None:
@@ -92,7 +92,7 @@ class Sharded(DTensorTestBase):
 
 
 class ShardedByDefault(DTensorTestBase):
-    """A test that names no backend, so that torch chooses that of the device."""
+    """A test that names no backend, so torch chooses the device's backend."""
 
     @pytest.mark.xfail(
         strict=True,
@@ -108,7 +108,7 @@ class ShardedByDefault(DTensorTestBase):
 
 
 class ShardedContinuous(DTensorContinuousTestBase):
-    """A test of DTensors in processes that run all tests of a class."""
+    """A DTensor test whose processes run all tests in the class."""
 
     world_size = 2
 

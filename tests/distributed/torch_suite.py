@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch's own tests of torch.distributed, translated to the device and its backend.
 
-The tests are written for CUDA and NCCL by name. This module reads the source of the installed test
-modules, replaces the names, and executes the result as modules with other names. Line numbers stay
-the same, so a traceback points into torch's file.
+The tests name CUDA and NCCL. This module reads the source of the installed test modules, replaces
+these names, and executes the result as modules with different names. Line numbers stay the same, so
+a traceback points into torch's file.
 
 The environment variable WORLD_SIZE, which the tests read when they are loaded, sets the number of
 ranks. There are as many devices as ranks.
@@ -23,7 +23,7 @@ from typing import Any
 WORLD_SIZE = int(os.environ.setdefault("WORLD_SIZE", "2"))
 os.environ["BACKEND"] = "occl"
 os.environ.setdefault("OPENREG_DEVICE_COUNT", str(WORLD_SIZE))
-# Many processes with small tensors share few cores, hence one thread in each.
+# Many processes with small tensors share a few cores, so each uses one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _COMMON = "torch.testing._internal.common_distributed"
@@ -33,11 +33,11 @@ _TESTS = "torch.testing._internal.distributed.distributed_test"
 TRANSLATION = [
     # One module imports the other, which is translated as well.
     (rf"^from {re.escape(_COMMON)} import", "from translated_common_distributed import"),
-    # The tests check the version of NCCL for features that occl always has.
+    # The tests check NCCL's version for features that occl always has.
     (r"torch\.cuda\.nccl\.version\(\)", "(99, 0, 0)"),
     (r"^import torch\.cuda\.nccl$", "import torch_openreg"),
     (r"^import torch\.cuda$", "import torch_openreg"),
-    # The device: its module, its name, the method of tensors and modules, torch's enumerators.
+    # The device: its module, its name, the methods of tensors and modules, and torch's enumerators.
     (r"\btorch\.cuda\b", "torch.openreg"),
     (r'"cuda([":])', r'"openreg\1'),
     (r"\.cuda\(", ".openreg("),
@@ -50,14 +50,14 @@ TRANSLATION = [
     (r"\bBackendType\.NCCL\b", "BackendType.CUSTOM"),
     (r"\bis_nccl_available\b", "is_available"),
     (r"\bdist\.ProcessGroupNCCL\b", "torch_openreg._C.ProcessGroupOCCL"),
-    # The text of the error that a late operation raises.
+    # The error text of a late operation.
     ("caught collective operation timeout", "did not finish within"),
     # Tests that torch has disabled because they are flaky on its machines.
     (r"\bskipIf\((\s*)IS_LINUX\b", r"skipIf(\1False"),
     (r'\bskip\((\s*"(https:|Test is failing, see))', r"skipIf(False, \1"),
     # Shrink a network of 600 GFLOP per iteration and rank, which is too large for a CPU.
     (r"\bdim = 1000$", "dim = 30"),
-    # Poll more often: processes poll for each other, which takes most of the time of a test.
+    # Poll more often: the processes poll for each other, which takes most of a test's time.
     (r"\btime\.sleep\(0\.1\)", "time.sleep(0.01)"),
 ]
 
@@ -79,12 +79,12 @@ def _load(name: str, translated_name: str) -> Any:
 
 common = _load(_COMMON, "translated_common_distributed")
 translated = _load(_TESTS, "translated_distributed_test")
-# Seconds per test. Some tests set their own timeouts of up to 500 s, which are removed.
+# The timeout of a test in seconds. Some tests set their own timeouts of up to 500 s; remove these.
 common.TIMEOUT_DEFAULT = 60
 common.TIMEOUT_OVERRIDE.clear()
 
 _context = multiprocessing.get_context("forkserver")
-# The second module is the main program of a Bazel test, which each process imports.
+# Every process also imports pytest, the main program of a Bazel test.
 _context.set_forkserver_preload([__name__, "pytest"])
 
 
@@ -104,14 +104,14 @@ _Tests: Any = translated.DistributedTest._DistTestBase
 
 
 class Suite(_Processes, _Tests):  # type: ignore[misc]
-    """torch's tests of collectives; each method runs its ranks in separate processes."""
+    """torch's tests of collectives. Each method runs its ranks in separate processes."""
 
     def setUp(self) -> None:
         super().setUp()
         self._spawn_processes()
 
     def _spawn_processes(self) -> None:
-        """Fork ranks from a process that has loaded this module; spawn takes seconds per rank."""
+        """Fork the ranks from a process that has loaded this module: "spawn" takes seconds each."""
 
         def process(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             # Pass the environment, which contains part of a test's state.
@@ -139,17 +139,17 @@ class Outcome:
 
     #: "passed", "skipped", or "failed".
     result: str
-    #: The reason of a skip, or the traceback of a failure.
+    #: The reason for a skip, or the traceback of a failure.
     detail: str = ""
 
 
 def names(case: type[unittest.TestCase]) -> list[str]:
-    """Return the names of all tests of a class."""
+    """Return the names of all tests in a class."""
     return list(unittest.TestLoader().getTestCaseNames(case))
 
 
 def run(case: type[unittest.TestCase], name: str) -> Outcome:
-    """Run a test of a class and return its outcome."""
+    """Run one test in a class and return its outcome."""
     result = unittest.TestResult()
     unittest.TestSuite([case(name)]).run(result)
     assert result.testsRun == 1 or result.skipped

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch's own tests of torch.distributed pass on the device, as with NCCL.
 
-If torch skips a test, the reason must be listed here, and it must be one that also applies to CUDA
-and NCCL. A test that cannot pass is listed with the reason; it is an error if it passes.
+If torch skips a test, its reason must be listed here, and it must also apply to CUDA and NCCL. The
+tests that cannot pass are listed with their reasons. It is an error if one of them passes.
 """
 
 import re
@@ -12,10 +12,10 @@ import pytest
 
 from tests.distributed import torch_suite
 
-#: Regular expressions for the reasons for which torch skips tests. In parentheses: how many of the
-#: 285 tests, with two ranks.
+#: Regular expressions for the reasons with which torch skips tests. The numbers in parentheses say
+#: how many of the 285 tests each one skips with two ranks.
 SKIPPED = [
-    # Tests of other backends, which torch does not run with NCCL either (99).
+    # The test is for other backends; torch does not run it with NCCL either (99).
     r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
     r"(?i)Nccl send/recv tested by test_send_recv_nccl",
     r"Only MPI supports (CPU all_to_all_single|all_to_all)",
@@ -40,10 +40,10 @@ SKIPPED = [
 
 #: Tests that cannot pass, each with the reason.
 CANNOT = {
-    "test_DistributedDataParallel": "A model with a static graph that is saved and loaded between "
-    "iterations no longer reduces its gradients, not even on the CPU with Gloo: "
-    "DistributedDataParallel saves the flag that it has enqueued the reduction of the first "
-    "iteration (_static_graph_delay_allreduce_enqueued), torch 2.13"
+    "test_DistributedDataParallel": "In torch 2.13, a model with a static graph that is saved and "
+    "loaded between iterations no longer reduces its gradients, not even on the CPU with Gloo: "
+    "DistributedDataParallel also saves the flag that says that the first iteration's reduction "
+    "was enqueued (_static_graph_delay_allreduce_enqueued)"
 }
 if torch_suite.WORLD_SIZE != 2:
     CANNOT["test_ddp_profiling_execution_trace"] = "It asserts that the group has two ranks"
@@ -60,7 +60,7 @@ def check(outcome: torch_suite.Outcome, name: str) -> None:
         assert any(re.fullmatch(reason, outcome.detail) for reason in SKIPPED), outcome.detail
         pytest.skip(outcome.detail)
     if name in CANNOT:
-        assert outcome.result == "failed", f"{name} {outcome.result}: remove it from CANNOT"
+        assert outcome.result == "failed", f"{name} {outcome.result}; remove it from CANNOT"
         pytest.xfail(CANNOT[name])
     assert outcome.result == "passed", outcome.detail
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A network and its training by one process on the CPU: the reference for distributed tests."""
+"""A network and its training in one process on the CPU: the reference for distributed tests."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ preload("pytest", "torch._dynamo", "torch.distributed.tensor", "torch.distribute
 DEVICE = "openreg"
 WIDTH = 16
 STEPS = 3
-#: Rows of a batch, which 2 and 4 ranks can share equally.
+#: The number of rows in a batch. 2 or 4 ranks can share them equally.
 ROWS = 8
 
 
@@ -33,7 +33,7 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch(step: int, dtype: torch.dtype = torch.float64, rows: int = ROWS) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of a step, on the CPU."""
+    """Return a step's inputs and targets, on the CPU."""
     generator = torch.Generator().manual_seed(step)
     x = torch.randn(rows, 6, generator=generator, dtype=torch.float64)
     y = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
@@ -56,14 +56,14 @@ def expected(
     dtype: torch.dtype = torch.float64,
     change: Callable[[nn.Module], Any] | None = None,
 ) -> nn.Module:
-    """Return a model trained on whole batches, by one process, on the CPU.
+    """Return a model that one process has trained on whole batches on the CPU.
 
     Args:
         make: function that creates the model.
-        optimizer: function that creates the optimizer of the model.
+        optimizer: function that creates the model's optimizer.
         steps: number of steps, each with its own batch.
         dtype: dtype of the batches.
-        change: function called with the model, which has gradients, before each optimizer step.
+        change: function that is called with the model, after backward, before each optimizer step.
     """
     model = make()
     chosen = optimizer(model)
@@ -94,7 +94,7 @@ def train(
 def require_equal(
     model: nn.Module, other: nn.Module, rtol: float = 1e-5, atol: float = 1e-7
 ) -> None:
-    """Require that the parameters and buffers of two models are close. Gathers DTensors."""
+    """Require that two models' parameters and buffers are close. Gathers DTensors."""
     theirs = dict(other.state_dict())
     for name, tensor in model.state_dict().items():
         short = name.removeprefix("module.").replace("_orig_mod.", "")
@@ -104,4 +104,4 @@ def require_equal(
             torch.testing.assert_close(whole.cpu(), other_tensor, rtol=rtol, atol=atol)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
-    assert not theirs, f"the model lacks {list(theirs)}"
+    assert not theirs, f"the model lacks the parameters or buffers {list(theirs)}"

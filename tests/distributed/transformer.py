@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A transformer block, and queries, keys and values for tests of attention."""
+"""A transformer block, and queries, keys and values for attention tests."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Work objects of collectives: completion, waits of streams and host, graphs, hooks, errors."""
+"""Work objects: completion, waits by streams and the host, graphs, hooks and errors."""
 
 import gc
 import pickle
@@ -50,7 +50,7 @@ def test_the_host_does_not_wait() -> None:
 
 
 def waits_of_streams() -> None:
-    # A wait on a side stream orders that stream, not the stream of the call.
+    # A wait on a side stream orders the side stream, not the stream of the call.
     tensor = torch.ones(LARGE, device=DEVICE)
     dist.all_reduce(tensor)
     torch.openreg.synchronize()
@@ -68,7 +68,7 @@ def waits_of_streams() -> None:
         assert copy.eq(2).all()
         work.wait()
 
-    # The collective waits for earlier work of its stream.
+    # The collective waits for earlier work on its stream.
     for asynchronous in (False, True):
         side = torch.openreg.Stream()
         with torch.openreg.stream(side):
@@ -100,7 +100,7 @@ def test_only_the_waiting_stream_waits() -> None:
 
 
 def dropped() -> None:
-    # Tensors and work are dropped while the operation waits, which must keep their memory.
+    # The program drops tensors and work while the operation waits. It must keep their memory alive.
     rank = dist.get_rank()
     total = torch.zeros((), device=DEVICE)
     keep = torch.ones(LARGE, device=DEVICE)
@@ -155,7 +155,7 @@ def captured() -> None:
     assert eager.eq(ranks * ranks).all()
 
 
-@pytest.mark.skipif(HOSTS > 1, reason="what crosses machines cannot be captured in a graph")
+@pytest.mark.skipif(HOSTS > 1, reason="collectives between machines cannot be captured in a graph")
 def test_graphs_replay_collectives() -> None:
     run(2, captured)
 
@@ -193,7 +193,7 @@ def barriers() -> None:
     assert time.monotonic() - start > 0.25
     start = time.monotonic()
     if dist.get_rank() == 0:
-        sleep(0.8)  # the time on the device counts, too
+        sleep(0.8)  # time on the device also counts
     dist.barrier()
     assert time.monotonic() - start > 0.25
     work = dist.barrier(async_op=True)
@@ -219,7 +219,7 @@ def test_barriers_and_timeouts_wait_on_the_host() -> None:
 
 
 def with_threads() -> None:
-    # A wait of the host releases the GIL, so that the other thread can enqueue the awaited work.
+    # A wait by the host releases the GIL, so the other thread can enqueue the awaited work.
     import threading
 
     tensor = torch.ones(3, device=DEVICE)
@@ -247,7 +247,7 @@ def test_threads_with_separate_groups() -> None:
 
 
 def exchanges_on_streams() -> None:
-    # All exchanges have the same size, so that only the order of the calls distinguishes them.
+    # All exchanges have the same size, so only the order of the calls distinguishes them.
     rank = dist.get_rank()
     splits = [3, 3]
     for _ in range(30):
@@ -368,7 +368,7 @@ def results() -> None:
         dist.send(torch.ones(3, device=DEVICE), 0)
     elif pending is not None:
         assert pending.wait() == WorkResult.SUCCESS.value
-    # The future is valid for a work that is dropped, and for one that has finished.
+    # The future is valid for a work object that was dropped, and for one that has finished.
     dropped = dist.all_reduce(tensor, async_op=True)
     assert dropped is not None
     result = dropped.get_future_result()
@@ -398,7 +398,7 @@ def result_of_a_late_rank() -> int | None:
 
 def test_the_result_of_a_failure() -> None:
     values = run(2, result_of_a_late_rank, group=Group(timeout=1))
-    # Between machines, the rank that waits aborts its communicator.
+    # Between machines, the waiting rank aborts its communicator.
     expected = WorkResult.TIMEOUT if HOSTS == 1 else WorkResult.COMM_ERROR
     assert values == [expected.value, None]
 

@@ -58,7 +58,7 @@ def captured_function(program: Program, graph: Graph, results: list[Value], i: i
 def captured_temporary(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """Uses memory that is reused within the graph."""
+    """Uses temporary memory that is reused within the graph."""
     x = captured_value(program, graph, results, i)
 
     def function(x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def captured_change(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_out(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Writes to out= of another dtype."""
+    """Writes to an out= tensor with a different dtype."""
     x = captured_value(program, graph, results, i)
     theirs = torch.empty(x.theirs.shape, dtype=torch.float64)
     ours = torch.empty(x.theirs.shape, dtype=torch.float64, device=x.ours.device)
@@ -100,7 +100,7 @@ def captured_draw(program: Program, graph: Graph, results: list[Value], i: int, 
 
 
 def captured_upload(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Reads the contents of pinned memory at the time of the replay, even if it was freed."""
+    """Copies from pinned memory. Replays read its current contents, even if it was freed."""
     source = program.pick_pinned(i)
     memory, source_theirs = source.memory, source.theirs
     theirs = torch.empty_like(source_theirs)
@@ -112,7 +112,7 @@ def captured_upload(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_download(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Copies to pinned memory allocated in the capture."""
+    """Copies to pinned memory that was allocated during the capture."""
     x = captured_value(program, graph, results, i)
     theirs = torch.empty(x.theirs.shape, dtype=x.theirs.dtype)
     ours = torch.empty(x.theirs.shape, dtype=x.theirs.dtype, pin_memory=True)
@@ -187,7 +187,7 @@ def captured_forgetting(
 def captured_give_back(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """Calls empty_cache(), which may fail and end the capture. Memory in use must stay."""
+    """Calls empty_cache(), which may fail and end the capture. Memory in use must stay valid."""
     before = torch.openreg.memory_reserved(graph.device)
     give_back = torch.openreg.empty_host_cache if n % 2 else torch.openreg.empty_cache
     error = attempt(give_back)
@@ -208,7 +208,7 @@ def captured_exhaustion(
 
 
 def captured_wait(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Waits for captured work, which must fail and makes the capture invalid."""
+    """Waits for captured work. The wait must fail, and it makes the capture invalid."""
     x = captured_value(program, graph, results, i)
     assert isinstance(attempt(lambda: x.ours.sum().item()), RuntimeError)
     graph.spoilt = True
@@ -220,5 +220,5 @@ OPERATIONS: dict[str, Operator] = {
     if name.startswith("captured_") and function not in (captured_value, captured_result)
 }
 
-#: What a capture consists of: operations, and two numbers for each.
+#: The steps of a capture: an operation and two numbers for each.
 captured_operations = st.tuples(st.sampled_from(list(OPERATIONS)), some, some)

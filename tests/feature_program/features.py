@@ -29,7 +29,7 @@ from tests.feature_program.operators import Operator
 from tests.feature_program.program import Program
 from tests.feature_program.rules import Step
 
-#: The modules with rules, in the order in which hypothesis gets them.
+#: The modules that define rules, in the order in which they are passed to hypothesis.
 FEATURES = (tensors, streams, modes, memory, pinned_memory, generators, graphs, sharing)
 
 
@@ -51,7 +51,7 @@ def steps_of(rules: dict[str, Operator]) -> dict[str, st.SearchStrategy[Step]]:
 
 
 def begin(program: Program) -> None:
-    """Creates the first values. Steps before it are the first use of the device."""
+    """Creates the first values. If other steps precede it, they are the first use of the device."""
     for device in range(DEVICES):
         tensors.new(program, 8, "float32", device)
     pinned_memory.new_pinned(program, 8, "float32")

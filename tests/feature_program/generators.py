@@ -65,7 +65,7 @@ def fork_generators(program: Program, seed: int) -> None:
 
 @rule(g=some, way=st.sampled_from(["share", "clone", "copy", "pickle"]))
 def copy_generator(program: Program, g: int, way: str) -> None:
-    """Replaces the device's generator with a copy. If it is shared, both use one sequence."""
+    """Replaces the device's generator with a copy. If their state is shared, so is the sequence."""
     generator = program.generators[g % len(program.generators)]
     numbers = dataclasses.replace(generator.numbers)
     if way == "share":

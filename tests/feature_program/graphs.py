@@ -32,7 +32,7 @@ class GivenUp(Exception):
 def warm_up(device: int) -> None:
     """Calls each operation that may be captured once before the first capture.
 
-    The first call of some operations waits for the device, which a capture does not allow.
+    The first call to some operations waits for the device, which a capture does not allow.
     """
 
     def call() -> None:
@@ -71,8 +71,8 @@ def capture(
 ) -> None:
     """Captures a few operations. The model changes only when the graph is replayed.
 
-    The argument ``end`` says how the capture ends. ``raise``: an exception ends the block, and the
-    graph keeps the operations that were captured before it. ``reset`` and ``drop`` discard the
+    The argument ``end`` says how the capture ends. With ``raise``, an exception ends the block, and
+    the graph keeps the operations that were captured before it. ``reset`` and ``drop`` discard the
     capture.
     """
     warm_up(device)

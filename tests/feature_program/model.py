@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The model of random programs: the expected results of the device.
+"""The model of random programs: the results that the device must produce.
 
-The model has a CPU tensor for each tensor of the device, which the same calls change. All values
-are small integers, so the comparison is exact. For random numbers, the model is the pair (seed,
-offset) of each generator: other ways to draw must give the same numbers as an eager call.
+The model has a CPU tensor for each device tensor, and applies the same calls to it. All values are
+small integers, so the comparison is exact. For random numbers, the model is the pair (seed, offset)
+of each generator: other ways to draw must give the same numbers as an eager call.
 """
 
 import functools
@@ -26,10 +26,10 @@ STREAMS = 3  # per device; number 0 is the default stream
 
 @dataclass(eq=False)
 class Memory:
-    """The ordering state of some memory: the streams that used it since the last write.
+    """The ordering state of some memory: the streams that have used it since the last write.
 
-    ``users`` is one object for all tensors of graphs that share a pool, because a replay of one
-    graph may overwrite results of another.
+    ``users`` is one object for all tensors in graphs that share a pool, because a replay of one
+    graph may overwrite another graph's results.
     """
 
     place: Place | None  # the stream of its allocation
@@ -41,7 +41,7 @@ class Memory:
 
 @dataclass(eq=False)
 class Value:
-    """A tensor of the model, and its counterpart on the device or in pinned memory."""
+    """A tensor in the model, and its counterpart on the device or in pinned memory."""
 
     theirs: Tensor
     ours: Tensor
@@ -75,7 +75,7 @@ class Graph:
     uses: list[tuple[Memory, Tensor | None]] = field(default_factory=list)
     outputs: list[Memory] = field(default_factory=list)  # memory in the pool
     own: list[Memory] = field(default_factory=list)  # pinned memory that replays write to
-    fails: bool = False  # whether a kernel of each replay fails
+    fails: bool = False  # whether a kernel fails in each replay
     spoilt: bool = False  # whether the capture must end with an error
     doubtful: bool = False  # whether it may end with an error
 
@@ -89,11 +89,11 @@ class GraphPool:
 
 
 def attempt(function: Operator, *arguments: Any) -> Any:
-    """Returns the result, or the exception."""
+    """Calls a function. Returns its result, or the exception that it raised."""
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError, NotImplementedError) as error:
-        # The traceback of the error would keep tensors alive.
+        # The error's traceback would keep tensors alive.
         return error.with_traceback(None)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for the modes of a thread: gradients, inference, autocast, memory pools."""
+"""Rules for thread-local modes: gradients, inference, autocast and memory pools."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from tests.feature_program.rules import rule
 
 @rule(mode=st.sampled_from(["no_grad", "enable_grad", "inference", "autocast", "pool 0", "pool 1"]))
 def enter(program: Program, mode: str) -> None:
-    """Enters a region that lasts until ``leave`` on this thread."""
+    """Enters a region, which lasts until this thread calls ``leave``."""
     context = contextlib.ExitStack()
     if mode == "autocast":
         for kind in ("cpu", "openreg"):

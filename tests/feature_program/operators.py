@@ -10,7 +10,8 @@ from torch import Tensor
 
 Operator = Callable[..., Any]
 
-# A Python kernel, for which a worker thread takes the GIL. Only operators of torch are queued.
+# The library of a Python kernel, for which a worker thread takes the GIL. It is in the namespace
+# aten, because only torch's operators are queued.
 library = torch.library.Library("aten", "IMPL")
 with warnings.catch_warnings(action="ignore"):
     library.impl("trace", lambda x: x.diagonal().sum(), "CPU", allow_override=True)
@@ -34,7 +35,7 @@ def indices(x: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.int64, device=x.device)
 
 
-# New tensors.
+# The functions that return new tensors.
 FUNCTIONS: dict[str, Operator] = {
     "add": lambda x: wrap(x + 1),
     "autocast": lambda x: x.float().remainder(3).view(-1, 1) @ x.float().view(1, -1)[:, :1],

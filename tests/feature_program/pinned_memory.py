@@ -55,7 +55,7 @@ def download(program: Program, a: int, p: int, non_blocking: bool) -> None:
 
 @rule(p=some, n=st.integers(0, 9), way=st.sampled_from(["event", "query", "stream", "device"]))
 def write_pinned(program: Program, p: int, n: int, way: str) -> None:
-    """Waits until the copies of a pinned tensor are done, and then writes to it on the host."""
+    """Waits until all copies from or to a pinned tensor are done, then writes to it on the host."""
     value = program.pick_pinned(p)
     program.release_pinned(value, way)
     value.theirs.fill_(n)
@@ -69,8 +69,7 @@ def read_pinned(program: Program, p: int, way: str) -> None:
 
 @rule(p=some)
 def forget_pinned(program: Program, p: int) -> None:
-    """Frees pinned memory with queued or captured copies, and writes to other memory
-    immediately."""
+    """Frees pinned memory that copies still use, and immediately writes to new pinned memory."""
     value = program.pick_pinned(p)
     program.pinned.remove(value)
     shape = value.ours.shape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for tensors and events that are used by another process."""
+"""Rules for tensors and events that another process uses."""
 
 import functools
 import gc
@@ -15,9 +15,9 @@ from tests.peer import Peer
 
 @functools.cache
 def other() -> Peer:
-    """Returns another process, which ends with this one."""
+    """Returns the other process, which ends with this one."""
     process = Peer()
-    process.call(gc.freeze)  # makes garbage collections there cheap
+    process.call(gc.freeze)  # makes garbage collection in that process cheap
     return process
 
 

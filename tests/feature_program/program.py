@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A random program while it runs: its values and streams, their ordering and comparison.
+"""A running random program: its values and streams, and how they are ordered and compared.
 
 Steps run with the minimum ordering that the documentation requires. ``Memory`` tracks which streams
-use a piece of memory, and ``order`` makes the next user wait for them; nothing else waits. A kernel
-that fails leaves its error pending. ``failed`` has the streams with such an error, and the first
-wait for one of them must raise it, once.
+use a piece of memory, and ``order`` makes the next user wait for them. Nothing else waits. A kernel
+that fails leaves its error pending. ``failed`` contains the streams with a pending error, and the
+first wait for such a stream must raise the error, once.
 
-The statistics of the allocator must be consistent after each step. At its end, a program compares
-all values and frees everything. It must then hold no more memory than at its start.
+The allocator's statistics must be consistent after each step. At its end, a program compares all
+values and frees everything. It must then hold no more memory than at its start.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ from tests.feature_program.model import (
 )
 from tests.feature_program.operators import WAITING, Operator
 
-PATIENCE = 10.0  # seconds until memory counts as leaked
+PATIENCE = 10.0  # seconds after which unreleased memory counts as leaked
 
 #: Calls that were made, with everything that distinguishes them.
 called: set[tuple[Any, ...]] = set()
 
 
 def modes() -> tuple[bool, ...]:
-    """Returns the modes of this thread."""
+    """Returns this thread's modes."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -80,7 +80,7 @@ class Program:
         self.modes: list[list[contextlib.AbstractContextManager[Any]]] = [[], []]
         self.pools: dict[int, Any] = {}
         self.bad = self.table = torch.empty(0)  # operands of a kernel that fails in a graph
-        self.made_before = Memory(None)  # orders the uses of both
+        self.made_before = Memory(None)  # orders the uses of `bad` and `table`
         self.capture_place: Place = (0, 0)  # the stream of the capture
         self.graphs: list[Graph] = []
         self.states: list[tuple[Tensor, Numbers]] = []
@@ -106,7 +106,7 @@ class Program:
 
     def start(self) -> None:
         for device in range(DEVICES):
-            # Creating streams does not use the device yet; a step of the program is the first use.
+            # Creating streams does not yet use the device. A step of the program is the first use.
             made = [torch.Stream(f"openreg:{device}", priority=-n) for n in range(1, STREAMS)]
             default = torch.Stream(0, device, made[0].device_type)
             for number, stream in enumerate([default, *made]):
@@ -127,7 +127,7 @@ class Program:
     # -------------------------------------------------------------------------------- the program
 
     def pick(self, number: int, device: int | None = None) -> Value:
-        """Returns a value, on the device if it is given."""
+        """Returns the value that a number selects, on `device` if it is given."""
         chosen = [
             value
             for value in self.values
@@ -155,7 +155,7 @@ class Program:
         return (torch.arange(size) * 7 + self.made * 13).remainder(97)
 
     def keep(self, theirs: Tensor, ours: Tensor, memory: Memory) -> Value:
-        """Compares everything but the elements, and keeps both tensors for later steps."""
+        """Compares everything except the elements, and keeps both tensors for later steps."""
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
         assert ours.is_inference() == theirs.is_inference()
@@ -171,7 +171,7 @@ class Program:
     # ----------------------------------------------------------------------------------- ordering
 
     def order(self, place: Place, *all_memory: Memory) -> None:
-        """Makes the stream wait for work with the memory that other streams have queued."""
+        """Makes the stream wait for other streams' queued work on the memory."""
         for memory in all_memory:
             for user, event in list(memory.users.items()):
                 if user == place:
@@ -184,7 +184,7 @@ class Program:
                     self.wait(user, event, self.way)
 
     def used(self, place: Place, *values: Value, write: bool = False) -> None:
-        """Records that the stream uses the values, which must stay alive until then."""
+        """Records that the stream uses the values, which must stay alive until it has done so."""
         event = self.streams[place].record_event()
         for value in values:
             memory = value.memory
@@ -200,7 +200,7 @@ class Program:
                 self.streams[memory.place].wait_event(event)
 
     def wait(self, place: Place, event: torch.Event | None, way: str) -> None:
-        """Makes the host wait. The awaited work must then be done, and its error be raised once."""
+        """Makes the host wait. Then the awaited work must be done, and its error raised once."""
         stream = self.streams[place]
         if event is None or place in self.failed:
             event = stream.record_event()  # after the kernel that failed
@@ -228,7 +228,7 @@ class Program:
                 function()
             except IndexError:
                 continue
-            raise AssertionError("the error of a kernel was lost")
+            raise AssertionError("a kernel's error was not raised")
         self.failed -= places
         return function()
 
@@ -242,7 +242,7 @@ class Program:
     def both(
         self, call: tuple[Any, ...], function: Operator, *values: Value, write: bool = False
     ) -> tuple[Any, Any]:
-        """Calls a function with values of one device, in order. Both sides fail, or neither does.
+        """Calls a function with values on one device, in order. Both sides fail, or neither does.
 
         ``call`` has the name of the function, and its arguments other than the values.
 
@@ -250,7 +250,7 @@ class Program:
             The results of both sides, or their exceptions if they failed.
         """
         place = self.place_of(values[0])
-        # A first call may wait, to check dtypes and output metadata.
+        # A first call may wait in order to check dtypes and output metadata.
         seen = (*call, *modes(), *(looks(value.ours) for value in values))
         versions = [self.version(value) for value in values]
         theirs = attempt(function, *(value.theirs for value in values))
@@ -267,7 +267,7 @@ class Program:
         return theirs, ours
 
     def version(self, value: Value) -> int:
-        """Returns how many versions the model's tensor is ahead."""
+        """Returns by how much the version of the model's tensor exceeds that of the device's."""
         return 0 if value.theirs.is_inference() else value.theirs._version - value.ours._version
 
     def keep_result(self, result: tuple[Any, Any], *values: Value) -> None:

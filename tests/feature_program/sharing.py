@@ -18,7 +18,7 @@ def lend(program: Program, a: int, device_stream: int, n: int) -> None:
     program.order(place, x.memory)
     stream = program.streams[consumer]
     program.settle(consumer)
-    # The consumer keeps the producer's tensor, whose storage set_() would replace.
+    # Export an alias: the consumer keeps the exported tensor, and set_() would replace its storage.
     theirs = attempt(torch.from_dlpack, x.theirs.detach())
     handle = int(stream.native_handle)
     ours = attempt(lambda: torch.from_dlpack(x.ours.detach().__dlpack__(stream=handle)))

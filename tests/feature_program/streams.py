@@ -52,6 +52,6 @@ def fail(program: Program, device: int) -> None:
         index = torch.full((1,), 99, device=f"openreg:{device}")
         try:
             table.index_select(0, index)
-        except IndexError:  # the first call of an operator waits
+        except IndexError:  # the first call to an operator waits
             return
     program.failed.add(place)

@@ -28,7 +28,7 @@ def new(program: Program, size: int, dtype: str, device: int) -> None:
 
 @rule(device=devices, size=st.sampled_from([1 << 12, 300_000]))
 def new_large(program: Program, device: int, size: int) -> None:
-    """Creates a tensor in its own segment; most of it is not written."""
+    """Creates a tensor in a segment of its own, most of which is never written."""
     ours = torch.empty(size * 8, device=f"openreg:{device}")[-8:].fill_(5)
     program.keep_result((torch.full((8,), 5.0), ours))
 
@@ -74,7 +74,7 @@ def change_by(program: Program, a: int, b: int) -> None:
 
 @rule(a=some, b=some, operator=st.sampled_from(sorted(OUTS)), way=st.sampled_from(["new", "end"]))
 def out(program: Program, a: int, b: int, operator: str, way: str) -> None:
-    """Writes to an empty ``out=``, which grows: a new tensor, or at the end of another storage."""
+    """Writes to an empty ``out=``, which grows: a new tensor, or the end of an existing storage."""
     x = program.pick(a)
     if way == "new":
         program.keep_result(program.both(("out",), lambda x: OUTS[operator](x, x.new_empty(0)), x))
@@ -99,7 +99,7 @@ def out(program: Program, a: int, b: int, operator: str, way: str) -> None:
 
 @contextlib.contextmanager
 def moving(program: Program, value: Value) -> Iterator[None]:
-    """Records the current stream as that of the memory if the block moves the storage."""
+    """Records the current stream as the memory's stream if the block moves the storage."""
     before = value.ours.untyped_storage().data_ptr()
     yield
     if value.ours.untyped_storage().data_ptr() != before:
@@ -146,7 +146,7 @@ def move(program: Program, a: int, device: int, non_blocking: bool) -> None:
 
 @rule(a=some, n=st.integers(0, 5))
 def host_argument(program: Program, a: int, n: int) -> None:
-    """Changes CPU tensors immediately after the calls that use them; results must not change."""
+    """Changes CPU tensors immediately after the calls that use them. Results must not change."""
     x = program.pick(a)
     if x.theirs.numel() == 0:
         raise Missing
@@ -163,7 +163,7 @@ def host_argument(program: Program, a: int, n: int) -> None:
 
 @rule(a=some)
 def queue_python(program: Program, a: int) -> None:
-    """Queues a kernel that needs the GIL: no thread may hold the GIL while it waits."""
+    """Queues a kernel that needs the GIL, so no thread may hold the GIL while it waits."""
     x = program.pick(a)
     program.settle(program.place_of(x))  # the kernel is synchronous for new sizes
     fall_behind(program, x.ours.device.index, 2000)
@@ -196,7 +196,7 @@ def read(program: Program, a: int) -> None:
     stream=streams,
 )
 def gradient(program: Program, a: int, operator: str, spoil: str, stream: int) -> None:
-    """Runs a backward pass on another stream than the forward pass."""
+    """Runs a backward pass on a different stream from the forward pass."""
     x = program.pick(a)
     if x.theirs.numel() == 0:
         raise Missing

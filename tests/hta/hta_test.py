@@ -45,7 +45,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Writes a trace of some training steps on two streams and returns its path."""
+    """Writes a trace of a few training steps on two streams, and returns its path."""
     path = tmp_path_factory.mktemp("trace") / "steps.json"
     model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8))
     model = model.to("openreg")

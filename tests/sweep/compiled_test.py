@@ -8,7 +8,7 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 
 from tests.sweep.verdicts import KNOWN, chosen, verdicts
 
-# Some operators of each kind: pointwise, reductions, indices, views, uncompiled operators, random.
+# A few operators of each kind: pointwise, reductions, indexing, views, uncompiled and random.
 OPERATORS = (
     "add",
     "addmm",

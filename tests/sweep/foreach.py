@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks operators on lists of tensors: torch's foreach operators, and fused optimizers.
 
-The kernels of in-place foreach operators return nothing, hence must increase the versions of their
-tensors themselves. Versions, identities and autograd's errors for changed tensors must be the same
-as on the CPU.
+The kernels of in-place foreach operators return nothing, so they must increase the versions of
+their tensors themselves. Versions, identities and autograd's errors for changed tensors must be the
+same as on the CPU.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,12 +27,12 @@ from torch_device_conformance.database.operators import (
 
 from tests.sweep.versions import refusal
 
-# Maximum number of samples of an entry, of which torch has hundreds.
+# The maximum number of samples per entry. torch has hundreds.
 MOST = 40
 
 
 class Foreach(Attempt):
-    """A functional foreach operator, forward and backward, with the versions of its arguments."""
+    """Runs a functional foreach operator forward and backward; compares the arguments' versions."""
 
     op: ForeachFuncInfo
 
@@ -55,7 +55,7 @@ class Foreach(Attempt):
 
 
 class ForeachInPlace(Foreach):
-    """An in-place foreach operator, which writes to the tensors of its first argument."""
+    """An in-place foreach operator, which writes to the tensors in its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.inplace_variant is not None
@@ -67,7 +67,7 @@ class ForeachInPlace(Foreach):
         arguments = [leaf for leaf in tree_leaves(sample_of(sample)) if isinstance(leaf, Tensor)]
         before = [leaf._version for leaf in arguments]
         pointers = [leaf.data_ptr() for leaf in targets]
-        # A product saves its factors for backward, which must raise an error if they change.
+        # A product saves its factors for backward. If they change, backward must raise an error.
         products = [leaf * leaf for leaf in targets if leaf.requires_grad]
         with seeded(seed):
             result = self.op.inplace_variant(targets, *sample.args, **sample.kwargs)
@@ -89,7 +89,7 @@ def sample_of(sample: SampleInput) -> tuple[Any, ...]:
 
 
 def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
-    """Counts the writes to each tensor since it had the version in `before`."""
+    """Returns the number of writes to each tensor since it had the version in `before`."""
     return {
         f"version of argument {number}": leaf._version - version
         for number, (leaf, version) in enumerate(zip(tensors, before, strict=True))
@@ -97,7 +97,7 @@ def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
 
 
 def foreach_operators(kind: type[Foreach]) -> Iterable[Entry]:
-    """Returns the entries of torch's databases of foreach operators, as instances of `kind`."""
+    """Returns the entries of torch's foreach databases, as instances of `kind`."""
     infos = [
         *databases.foreach_unary_op_db,
         *databases.foreach_binary_op_db,
@@ -133,7 +133,7 @@ FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
 
 
 class Fused(Entry):
-    """The operator of a fused optimizer as an entry, whose results are the tensors it changes."""
+    """A fused optimizer's operator as an entry. Its results are the tensors that it changes."""
 
     def __init__(self, name: str) -> None:
         self.name = name

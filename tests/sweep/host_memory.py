@@ -17,11 +17,11 @@ from torch_device_conformance.database.operators import (
     with_arguments,
 )
 
-# Maximum number of samples of an entry; each is run with each of its tensors as a 0-dim tensor.
+# The maximum number of samples per entry. Each is run with each of its tensors as a 0-dim tensor.
 MOST = 6
 
-# Durations in ns for which the stream is kept busy during a call. If the stream is idle after the
-# call, the call has waited or the host was slow: the call is repeated with the longer duration.
+# The durations in ns for which the stream is kept busy during a call. If the stream is idle after
+# the call, the call waited or the host was slow, so the call is repeated with the longer duration.
 BUSY = (2_000_000, 50_000_000)
 
 NUMBERS = "numbers on the cpu"
@@ -33,9 +33,9 @@ AS_NUMBER = " as a number"
 class HostMemory(Attempt):
     """An operator called on a busy stream, after which its CPU tensors and lists are overwritten.
 
-    On the CPU are, in separate calls: the 0-dim tensors, the arguments in the table of host
-    arguments, and each tensor in turn, unchanged and replaced by its first element. Calls that the
-    device rejects do not count, because the mode mixed_devices covers them.
+    Separate calls have on the CPU the 0-dim tensors, the arguments listed in HOST_ARGUMENTS, and
+    each tensor in turn, unchanged or replaced with its first element. Calls that the device rejects
+    do not count, because the mode mixed_devices covers them.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -120,7 +120,7 @@ class HostMemory(Attempt):
 
 
 def as_number(sample: SampleInput, place: str, leaf: Tensor) -> SampleInput:
-    """Returns a sample with one tensor replaced by its first element."""
+    """Returns a copy of `sample` with one tensor replaced with its first element."""
     number = leaf.flatten()[0].clone()
     return changed_tensors(sample, lambda x: number if x is leaf else x, place + AS_NUMBER)
 
@@ -131,7 +131,7 @@ def copied(argument: Any) -> Any:
 
 
 def lists(sample: SampleInput) -> list[list[Any]]:
-    """Returns the lists of numbers among the arguments of a sample."""
+    """Returns the lists of numbers among a sample's arguments."""
     return [
         argument
         for argument in (*sample.args, *sample.kwargs.values())

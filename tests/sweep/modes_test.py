@@ -22,7 +22,7 @@ from tests.sweep.verdicts import MODES
 
 modes.load(MODES)
 
-# The kit's own modes are tested here, too, as their planted mistakes use the same functions.
+# The kit's own modes are also tested here, because their planted mistakes use the same functions.
 MODE_TYPES = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]
@@ -54,7 +54,7 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
 
 
 def outcome(mode: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
-    """Compares an operator in a mode on the device with the CPU."""
+    """Compares an operator on the device with the CPU, in one mode."""
     return judge(MODE_TYPES[mode](op), dtype, torch.device("openreg"))
 
 
@@ -64,7 +64,7 @@ def on_device(wrong: Function, right: Function) -> Function:
 
 
 def when(condition: Callable[[Tensor], bool]) -> Function:
-    """Returns a function whose result on the device is wrong if the condition holds."""
+    """Returns a function whose result on the device is wrong if `condition` holds."""
     return on_device(lambda x: x * 2 if condition(x) else x * 1, lambda x: x * 1)
 
 
@@ -88,7 +88,7 @@ def copy_to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def select_nothing(x: Tensor) -> Tensor:
-    """Raises an error from a kernel for an empty tensor: its index is out of range."""
+    """For an empty tensor, calls a kernel that raises an error: its index is out of range."""
     table = torch.ones(4, device=x.device)
     index = torch.full((1,), 0 if x.numel() else 9, device=x.device)
     table.index_select(0, index * 0)  # the first kernel with these dtypes is synchronous
@@ -170,8 +170,9 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# Modes without a test of a correct operator below: host_memory has a separate test, because its
-# samples have more arguments; accelerator_dtypes needs dtypes that only accelerators support.
+# The modes that the tests of correct operators below leave out. host_memory has a separate test,
+# because its samples have more arguments. accelerator_dtypes needs dtypes that only accelerators
+# support.
 HOST_MEMORY = "host_memory"
 ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 
@@ -198,9 +199,9 @@ def test_right_operator_agrees(mode: str) -> None:
         ("aliases", lambda x: x + 0, lambda x: x[:1], "relation of output 0 is"),
         ("aliases", lambda x: x.clone()[:1], lambda x: x[:1], "relation of output 0 is"),
         ("aliases", lambda x: x.detach().add_(1), lambda x: x.detach() + 1, "relation|version"),
-        ("autocast_bfloat16", uncast(gram), gram, "dtype is torch.float32, not torch.bfloat16"),
-        ("autocast_float16", uncast(gram), gram, "dtype is torch.float32, not torch.float16"),
-        ("autocast_float16", uncast(torch.sum), torch.sum, "float16, not torch.float32.*lower"),
+        ("autocast_bfloat16", uncast(gram), gram, "is torch.float32, expected torch.bfloat16"),
+        ("autocast_float16", uncast(gram), gram, "is torch.float32, expected torch.float16"),
+        ("autocast_float16", uncast(torch.sum), torch.sum, "float16, expected torch.float32.*low"),
         ("autocast_float16", uncast(lambda x: x.exp().float()), torch.exp, "not close.*lower"),
         ("out", new_memory, to_out, "memory 0 kept: .*right"),
         ("out", one_more_warning, to_out, "warnings is .*resized"),
@@ -209,13 +210,13 @@ def test_right_operator_agrees(mode: str) -> None:
             "errors",
             refuse(TypeError, "no"),
             refuse(ValueError, "no"),
-            "raises TypeError: no, not V",
+            "raises TypeError: no, expected V",
         ),
-        ("errors", refuse(ValueError, "A"), refuse(ValueError, "B"), "says 'A', not 'B'"),
-        ("errors", lambda x: x * 1, refuse(ValueError, "no"), "raises nothing, not ValueError: no"),
-        ("errors", refuse(ValueError, "no"), lambda x: x * 1, "raises ValueError: no, not nothing"),
+        ("errors", refuse(ValueError, "A"), refuse(ValueError, "B"), "is 'A', expected 'B'"),
+        ("errors", lambda x: x * 1, refuse(ValueError, "no"), "raises no error, expected Value"),
+        ("errors", refuse(ValueError, "no"), lambda x: x * 1, "raises ValueError: no, expected no"),
         ("errors", select_nothing, select_nothing, "raises late: IndexError: index out of range"),
-        ("mixed_devices", copy_to_out, to_out, "call is 'accepted', not 'refused'.*out= on the"),
+        ("mixed_devices", copy_to_out, to_out, "is 'accepted', expected 'refused'.*out= on the"),
         ("sizes", refuse(ValueError, "no"), lambda x: x * 1, "raises ValueError.*empty"),
         (
             "forward_ad",
@@ -227,7 +228,7 @@ def test_right_operator_agrees(mode: str) -> None:
             "double_backward",
             lambda x: 2 * x.detach() * x - x.detach() ** 2,
             lambda x: x * x,
-            "second gradient 0 is a NoneType, not a Tensor",
+            "second gradient 0 is a NoneType, expected a Tensor",
         ),
         ("undefined", Split.apply, split, r"gradient of \(0,\), 0: Tensor-likes are not close"),
         ("versions", Forgetful.apply, torch.square, "backward after a change of 0 is ''"),
@@ -291,7 +292,7 @@ def test_dtype_that_only_the_device_accepts_is_found() -> None:
 
     found = outcome("dtypes", planted(on_device(lambda x: x * 1, strict)), torch.float64)
     assert found.status == DIFFERS
-    assert "raises nothing, not RuntimeError" in found.message
+    assert "raises no error, expected RuntimeError" in found.message
 
 
 def test_permanent_failure_on_the_cpu_does_not_count() -> None:
@@ -321,7 +322,7 @@ def sees_list_now(x: Tensor, number: Tensor, sizes: list[int]) -> Any:
     ("wrong", "status", "message"),
     [
         (sees_list_now, AGREES, ""),
-        (sees_list_later, DIFFERS, r"1 outputs, not 3: .*lists"),
+        (sees_list_later, DIFFERS, r"1 outputs, expected 3; .*lists"),
     ],
 )
 def test_host_memory_that_is_read_later_is_found(

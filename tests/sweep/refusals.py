@@ -2,8 +2,8 @@
 """Calls that operators must reject, in addition to the error inputs of torch's database.
 
 Each call is tried alone, and after a valid call with the same shapes, whose cached metadata must
-not hide the error. The device must raise the same error as the CPU, at the call. Values are not
-compared: many of the calls are random, or write to elements that share memory.
+not hide the error. On the device, the call itself must raise the CPU's error. Values are not
+compared, because many of the calls are random or write to elements that share memory.
 """
 
 import functools
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_device_conformance.comparison.comparison import Entry, Run
 from torch_device_conformance.mode.timing import Watch
 
-# A function that creates its tensors on the device that it gets as its argument.
+# A function that creates its tensors on the device that is passed to it.
 Call = Callable[[torch.device], Any]
 
 ALONE = "alone"
@@ -272,7 +272,7 @@ LOSSES: dict[str, tuple[Any, ...]] = {
     "soft_margin_loss_backward": (1,),
 }
 
-# Operators with a scalar argument, each with a way to call it.
+# Operators with a scalar argument, each with a function that calls it.
 SCALARS: dict[str, Callable[[Tensor, Any], Any]] = {
     "add alpha": lambda x, s: torch.add(x, x, alpha=s),
     "add_": lambda x, s: x.add_(s),
@@ -403,7 +403,7 @@ WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 
 def index(x: Tensor) -> Tensor:
-    """Returns the indices of the rows of a 4 x 4 tensor."""
+    """Returns the row indices of a 4 x 4 tensor."""
     return torch.arange(4).to(x.device)
 
 
@@ -422,7 +422,7 @@ def shared_element(device: torch.device) -> Tensor:
 
 
 def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
-    """Returns a call with an input, and an output that starts at the input's second element."""
+    """Returns a call with an input and an output that starts at the input's second element."""
 
     def call(device: torch.device) -> Any:
         memory = torch.linspace(0, 0.9, 17).to(device)
@@ -435,7 +435,7 @@ def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
 
 
 def method(name: str, arguments: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> Call:
-    """Returns a call of a method of a tensor of ones."""
+    """Returns a call to a method of a tensor of ones."""
     return lambda d: getattr(ones(d, dtype=dtype), name)(*arguments)
 
 
@@ -444,12 +444,12 @@ def with_scalar(function: Callable[[Tensor, Any], Any], dtype: torch.dtype, scal
 
 
 def on_made(function: Callable[..., Any], *makes: Callable[[torch.device], Tensor]) -> Call:
-    """Returns a call of a function with tensors that `makes` create."""
+    """Returns a call to a function with the tensors that `makes` create."""
     return lambda d: function(*(make(d) for make in makes))
 
 
 def loss_backward(name: str, more: tuple[Any, ...], place: int, dtype: torch.dtype) -> Call:
-    """Returns a call of a loss's backward with another dtype for the tensor at `place`."""
+    """Returns a call to a loss's backward with a different dtype for the tensor at `place`."""
 
     def call(device: torch.device) -> Any:
         made = [ones(device, dtype=dtype if n == place else torch.float32) for n in range(3)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a fixed part of the sweep: some entries of each kind, in all modes but the slowest."""
+"""Runs a fixed part of the sweep: some entries of each kind, in all modes except the slowest."""
 
 import dataclasses
 import re
@@ -13,8 +13,8 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 from tests.sweep.modes import OPERATOR_MODES
 from tests.sweep.verdicts import KNOWN, chosen, every_case, results, verdicts
 
-# Operators of each kind: those of networks, with hand-written kernels, with the fallback, random
-# operators, views, and operators with several outputs, other dtypes or data-dependent shapes.
+# Operators of each kind: used in networks, with hand-written kernels, with the fallback, random,
+# views, and with several outputs, different output dtypes or data-dependent shapes.
 OPERATORS = (
     "__getitem__",
     "add",
@@ -84,7 +84,7 @@ OPERATORS = (
 
 
 # Modules of each kind: with and without weights, with buffers, lazy, recurrent, with several
-# inputs, and with another result in evaluation.
+# inputs, and with a different result in evaluation.
 MODULES = (
     "nn.BatchNorm2d",
     "nn.Conv2d",
@@ -102,7 +102,7 @@ MODULES = (
     "nn.TransformerEncoderLayer",
 )
 
-# Entries of optimizers, with each implementation (foreach, fused, capturable...) at least once.
+# Optimizer entries. Each implementation (foreach, fused, capturable, ...) occurs at least once.
 OPTIMIZERS = (
     "Adadelta.capturable_foreach",
     "Adafactor",
@@ -162,7 +162,7 @@ TRACED = (
     "where",
 )
 
-# Operators for regions of autocast: some of each list, some unlisted ones, some composites.
+# Operators for autocast regions: some from each list, some unlisted ones, and some composites.
 AUTOCAST = (
     "addcmul",
     "addmm",
@@ -228,7 +228,7 @@ REFUSED = [case for case in every_case() if case.suite == "refusal"]
 
 @pytest.fixture(scope="module")
 def found() -> dict[Case, Verdict]:
-    """Runs all cases at once, because each worker first imports torch and creates the databases."""
+    """Runs all cases in one run, because each worker must first import torch and its databases."""
     return verdicts([*CHOSEN, *REFUSED])
 
 

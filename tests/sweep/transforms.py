@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks operators under transforms of their calls: vmap and fake tensors."""
+"""Checks operators under vmap and with fake tensors."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ class Batches(Attempt):
 
 
 def pair(x: Tensor) -> Tensor:
-    """Returns a batch of two examples: a tensor, and half of it unless it is of integers."""
+    """Returns a batch of two examples: a tensor, and half of it unless it has an integer dtype."""
     half = x * 0.5 if x.is_floating_point() or x.is_complex() else x
     return torch.stack([x, half.to(x.dtype)])
 
@@ -55,8 +55,8 @@ def pair(x: Tensor) -> Tensor:
 class Fakes(Attempt):
     """An operator called with fake tensors.
 
-    Results must have the same metadata as those of fake CPU tensors. They must also match the
-    results of real tensors of the device if this holds for the CPU.
+    Results must have the same metadata as with fake CPU tensors. They must also match the results
+    of real device tensors, if the same holds for the CPU.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -79,7 +79,7 @@ class Fakes(Attempt):
 
 
 def metadata(x: Tensor, device: torch.device) -> tuple[Any, ...]:
-    """Returns the metadata of a tensor, with "here" in place of the type of `device`."""
+    """Returns a tensor's metadata, with "here" in place of the type of `device`."""
     strides = x.stride() if x.layout == torch.strided and x.numel() else ()
     here = "here" if x.device.type == device.type else x.device.type
     return (here, x.dtype, tuple(x.shape), strides, x.is_conj(), x.is_neg())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks backward passes without gradients for some results, or of some inputs.
+"""Checks backward passes without gradients for some of the results or some of the inputs.
 
 If a result has no gradient, torch passes an undefined tensor to the backward function. An undefined
 tensor has no memory: a kernel that reads it as a tensor of zeros crashes.
@@ -28,10 +28,10 @@ from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import Attempt, differentiable, tensors
 from torch_device_conformance.mode.derivatives import PASSES
 
-# Number of elements from which a sample is skipped, because each is differentiated many times.
+# The number of elements from which a sample is skipped, because it is differentiated many times.
 LARGE = 1 << 18
 
-# Matches the name of an operator in torch's error texts, which may differ between devices.
+# Matches an operator's name in torch's error texts. The name may differ between devices.
 OPERATOR = re.compile(r"aten::\w+")
 
 
@@ -141,7 +141,7 @@ def weights(roots: Sequence[Tensor]) -> list[Tensor]:
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
-    """Returns subsets of `count` indices: all, and for each of the first eight: it, all but it."""
+    """Returns subsets of `count` indices: all, each of the first eight, and all except each."""
     everything = tuple(range(count))
     chosen = [everything]
     for number in everything[:8]:
@@ -173,7 +173,7 @@ class Optional(Attempt):
                     torch.autograd.grad(
                         roots, differentiable(copy), weights(roots), allow_unused=True
                     )
-            except Exception:  # a sample that the CPU cannot run is not a case of this mode
+            except Exception:  # this mode leaves out samples that the CPU cannot run
                 continue
             calls += recorder.calls
         return calls
@@ -191,7 +191,7 @@ class Optional(Attempt):
 
 
 class Recorder(TorchDispatchMode):
-    """Records the first call of each backward operator that has variants."""
+    """Records the first call to each backward operator that has variants."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -214,7 +214,7 @@ class Recorder(TorchDispatchMode):
 
 
 def variants(operator: Any, values: list[Any]) -> Iterator[tuple[str, list[Any], Any]]:
-    """Returns calls of an operator with fewer gradients, or for fewer results.
+    """Returns calls to an operator with fewer gradients or for fewer results.
 
     Yields:
         What is omitted, the arguments, and the requested results (None for all).

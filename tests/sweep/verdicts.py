@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selects cases of the conformance kit, with the modes of the sweep, and runs them for tests."""
+"""Selects cases of the conformance kit, including the sweep's modes, and runs them for tests."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -13,19 +13,19 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 
 MODES = ("tests.sweep.modes",)
 
-# The known exceptions. A case that one of them names must have one of its verdicts.
+# The known exceptions. A case that an exception names must have one of the exception's verdicts.
 KNOWN = load(Path(__file__).with_name("known.toml"), strict=True)
 
 
 def every_case() -> Sequence[Case]:
-    """Returns the cases of the tier full, with the modes of the sweep."""
+    """Returns the cases in the tier full, with the sweep's modes."""
     return cases("full", MODES)
 
 
 def chosen(
     suite: str, modes: Collection[str], dtypes: Collection[str], names: Collection[str]
 ) -> list[Case]:
-    """Returns the cases with one of the modes, dtypes and names, except those that cannot run."""
+    """Returns the cases with one of these modes, dtypes and names, except those that cannot run."""
     return [
         case
         for case in every_case()
@@ -38,7 +38,7 @@ def chosen(
 
 
 def results(dtypes: Collection[str], names: Collection[str]) -> list[Case]:
-    """Returns the cases of operators with gradients; without, if the CPU has none for the dtype."""
+    """Returns the operators' cases with gradients, or without if the CPU has none for the dtype."""
     both = chosen("op", ("eager", "backward"), dtypes, names)
     derived = {(case.dtype, case.name) for case in both if case.mode == "backward"}
     return [c for c in both if c.mode == "backward" or (c.dtype, c.name) not in derived]

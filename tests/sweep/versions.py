@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks version counters: which tensors a call writes to, and which ones autograd has saved.
+"""Checks version counters: to which tensors a call writes, and which tensors autograd has saved.
 
-Both must be the same as on the CPU. If a call does not increase the version of a tensor to which it
-writes, backward silently computes with overwritten values.
+Both must be the same as on the CPU. If a call writes to a tensor without increasing its version,
+backward silently computes with overwritten values.
 """
 
 import re
@@ -30,9 +30,9 @@ VERSIONS = re.compile(r"is at version \d+; expected version \d+")
 
 
 class Versions(Attempt):
-    """An operator called in all ways, of which the writes to each tensor are counted.
+    """An operator called in all ways. The writes to each tensor are counted.
 
-    Also compares whether backward raises an error if an argument or a result was changed before.
+    Also compares whether backward raises an error after an argument or a result was changed.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -98,7 +98,7 @@ def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tenso
 
 
 def refusal(backward: Callable[[], Any]) -> str:
-    """Runs backward. Returns the text about versions in its error, or "" if it raises nothing."""
+    """Runs backward. Returns its error's text about versions, or "" if it raises no error."""
     try:
         backward()
     except RuntimeError as error:

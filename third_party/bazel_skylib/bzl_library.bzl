@@ -5,11 +5,11 @@ def bzl_library(name, srcs = [], deps = [], visibility = None, **_kwargs):
     """A group of .bzl files.
 
     Args:
-      name: of the target.
-      srcs: .bzl files.
+      name: the target's name.
+      srcs: the .bzl files.
       deps: other bzl_library targets.
-      visibility: of the target.
-      **_kwargs: what the real rule takes besides; nothing here needs it.
+      visibility: the target's visibility.
+      **_kwargs: other arguments of the real rule, which have no effect here.
     """
     native.filegroup(
         name = name,

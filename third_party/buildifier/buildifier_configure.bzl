@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""@buildifier: the formatter of BUILD files, from the package of that name in npm's registry.
+"""@buildifier: the formatter for BUILD files, from the npm package of the same name.
 
-Fetched for the linters only; package-lock.json pins it with its hash.
+It is fetched only for the linters; package-lock.json pins it by its hash.
 """
 
 _BUILD = """\
@@ -16,15 +16,15 @@ _ARCHITECTURES = {
 def _buildifier_configure_impl(ctx):
     npm = ctx.which("npm")
     if npm == None:
-        fail("buildifier comes by npm, and there is none: apt-get install npm")
+        fail("npm, which installs buildifier, was not found: apt-get install npm")
     for name in ["package.json", "package-lock.json"]:
         ctx.symlink(Label("//third_party/buildifier:" + name), name)
     result = ctx.execute([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], timeout = 600)
     if result.return_code != 0:
-        fail("npm could not install buildifier: does npm reach a registry from here?\n" + result.stderr)
+        fail("npm could not install buildifier: check that npm can reach a registry\n" + result.stderr)
     machine = ctx.execute(["uname", "-m"]).stdout.strip()
     if machine not in _ARCHITECTURES:
-        fail("there is no buildifier for the architecture " + machine)
+        fail("npm has no buildifier for the architecture " + machine)
     ctx.symlink(
         "node_modules/@bazel/buildifier/buildifier-linux_" + _ARCHITECTURES[machine],
         "buildifier",
@@ -33,5 +33,5 @@ def _buildifier_configure_impl(ctx):
 
 buildifier_configure = repository_rule(
     implementation = _buildifier_configure_impl,
-    doc = "buildifier: the file of that name.",
+    doc = "buildifier: the file of the same name.",
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""@clang_tidy: the program that requirements.lock installs.
+"""@clang_tidy: the clang-tidy program that requirements.lock installs.
 
-As a file of a repository, it is an input of the actions that run it by its contents and not by
-its path: what one clone has checked, another takes from the cache.
+Because it is a file in a repository, the actions that run it depend on its contents and not on its
+path, so all clones share their cached results.
 """
 
 load("//third_party/python:python_configure.bzl", "PYTHON_ENVIRON", "find_python", "probe")
@@ -23,7 +23,8 @@ def _clang_tidy_configure_impl(ctx):
     python = find_python(ctx, ctx.attr._root)
     info = probe(ctx, python, _PROBE, "clang-tidy is not in the Python environment: run ./bazelw")
 
-    # Its own headers stay where they are: it looks for them beside the file that the link names.
+    # clang-tidy finds its own headers beside the file to which the link points, so they need no
+    # link.
     ctx.symlink(info["data"] + "/bin/clang-tidy", "bin/clang-tidy")
     ctx.file("BUILD.bazel", _BUILD)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""@google_benchmark: Google Benchmark as it is installed on the machine.
+"""@google_benchmark: Google Benchmark as installed on the machine.
 
-$OPENREG_BENCHMARK names the prefix (that of include/benchmark and lib); without it, /usr, where
-Debian's package `libbenchmark-dev` is. Debian packs the shared library alone.
+$OPENREG_BENCHMARK is the prefix, the folder with include/benchmark and lib. The default is /usr,
+where Debian's package `libbenchmark-dev` installs it. Debian packages only the shared library.
 """
 
 _BUILD = """\

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""@googletest: GoogleTest and GoogleMock from sources that lie on the machine.
+"""@googletest: GoogleTest and GoogleMock, from sources on the machine.
 
-$OPENREG_GOOGLETEST names their folder; without it, the one of Debian's package `googletest`.
+$OPENREG_GOOGLETEST is their folder. The default is the folder of Debian's package `googletest`.
 """
 
 _BUILD = """\

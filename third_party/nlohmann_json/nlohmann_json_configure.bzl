@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""@nlohmann_json: the headers of JSON for Modern C++, as they are installed on the machine.
+"""@nlohmann_json: the headers of JSON for Modern C++, as installed on the machine.
 
-torch's FlightRecorderDetail.hpp includes them, and torch does not ship them. $OPENREG_JSON names the
-folder of nlohmann/json.hpp; without it, /usr/include, where Debian's `nlohmann-json3-dev` puts it.
+torch's FlightRecorderDetail.hpp includes them, and torch does not ship them. $OPENREG_JSON is the
+folder that contains nlohmann/json.hpp. The default is /usr/include, where Debian's
+`nlohmann-json3-dev` installs it.
 """
 
 _BUILD = """\
@@ -28,7 +29,7 @@ def _nlohmann_json_configure_impl(ctx):
 nlohmann_json_configure = repository_rule(
     implementation = _nlohmann_json_configure_impl,
     configure = True,
-    doc = "JSON for Modern C++: target json, headers alone.",
+    doc = "JSON for Modern C++: target json, headers only.",
     environ = ["OPENREG_JSON"],
     local = True,
 )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """@python: the interpreter that builds, tests and packages use.
 
-$OPENREG_PYTHON, or else .venv/bin/python of the workspace. $OPENREG_PYTHON_STAMP (tools/bazel
-sets it) changes with the packages of that environment, so that the rule runs again.
+This is $OPENREG_PYTHON, or .venv/bin/python in the workspace if the variable is not set.
+$OPENREG_PYTHON_STAMP, which tools/bazel sets, changes with the packages of that environment, so
+that the rule runs again.
 """
 
 PYTHON_ENVIRON = [
@@ -10,7 +11,7 @@ PYTHON_ENVIRON = [
     "OPENREG_PYTHON_STAMP",
 ]
 
-# What the build has to know of the interpreter, as JSON.
+# Prints what the build must know about the interpreter, as JSON.
 _PROBE = """
 import importlib.metadata, json, os, platform, sys, sysconfig
 libc, libc_version = os.confstr("CS_GNU_LIBC_VERSION").split()
@@ -22,7 +23,7 @@ print(json.dumps(dict(
     include = sysconfig.get_paths()["include"],
     ext_suffix = sysconfig.get_config_var("EXT_SUFFIX"),
     tag = "cp%d%d" % version[:2],
-    # Libraries that were linked here run wherever this glibc is, or a later one.
+    # Libraries that are linked here run with this glibc or a later one.
     platform_tag = "manylinux_%s_%s_%s" % (major, minor, platform.machine()),
     packages = sorted(
         {"%s==%s" % (d.metadata["Name"], d.version) for d in importlib.metadata.distributions()}
@@ -31,14 +32,14 @@ print(json.dumps(dict(
 """
 
 def find_python(ctx, root):
-    """The path of the interpreter.
+    """Returns the path of the interpreter.
 
     Args:
       ctx: the repository context.
-      root: Label of a file at the top of the workspace.
+      root: the label of a file at the top of the workspace.
 
     Returns:
-      The absolute path, a string; links are not followed, for a venv is known by its path.
+      The absolute path, a string. Links are not followed, because the path identifies a venv.
     """
     path = ctx.os.environ.get("OPENREG_PYTHON")
     if path:
@@ -47,22 +48,22 @@ def find_python(ctx, root):
         return path
     venv = ctx.path(str(ctx.path(root).dirname) + "/.venv")
     if not venv.get_child("bin").get_child("python").exists:
-        fail("%s is not there: run ./bazelw, which makes it, or set OPENREG_PYTHON" % venv)
+        fail("%s does not exist: run ./bazelw, which creates it, or set OPENREG_PYTHON" % venv)
 
-    # The folder that all clones share. The link of the interpreter in it is not followed.
+    # The path of the folder that all clones share, without following the interpreter's link in it.
     return str(venv.realpath) + "/bin/python"
 
 def probe(ctx, python, code, help):
-    """What a program says.
+    """Runs a Python program and returns what it prints.
 
     Args:
       ctx: the repository context.
-      python: path of the interpreter.
+      python: the path of the interpreter.
       code: the program; it prints one JSON object.
-      help: what to do when it fails.
+      help: what the user must do if it fails.
 
     Returns:
-      The object.
+      The parsed object.
     """
     result = ctx.execute([python, "-I", "-c", code], timeout = 120)
     if result.return_code != 0:
@@ -113,14 +114,14 @@ def _python_configure_impl(ctx):
     python = find_python(ctx, ctx.attr._root)
     info = probe(ctx, python, _PROBE, "The Python interpreter does not run: remove .venv and run ./bazelw.")
     if not info["version"].startswith("3.11."):
-        fail("%s is Python %s, and 3.11 is needed" % (python, info["version"]))
+        fail("%s is Python %s, but 3.11 is required" % (python, info["version"]))
     if not ctx.path(info["include"] + "/Python.h").exists:
         fail("Python.h is not in %s: install the headers of that interpreter (python3-dev)" % info["include"])
     ctx.symlink(info["include"], "include")
     ctx.file("BUILD.bazel", _BUILD.format(**info))
     ctx.file("defs.bzl", _DEFS.format(**info))
 
-    # An input of each Python test: a result in the cache is of this environment only.
+    # Every Python test depends on this file, so cached results are valid only for this environment.
     lines = [info["executable"], info["version"]] + info["packages"]
     ctx.file("packages.txt", "".join([line + "\n" for line in lines]))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages for some tests only, beside those of @python: installed when such a test is built."""
+"""Packages that only some tests need; they are installed when such a test is built."""
 
 load("//third_party/python:python_configure.bzl", "PYTHON_ENVIRON", "find_python")
 
@@ -14,17 +14,18 @@ def _python_packages_impl(ctx):
     ctx.report_progress("pip installs %s" % ctx.attr.lock)
     result = ctx.execute([python, "-I", script, lock], timeout = 1800)
     if result.return_code != 0:
-        fail("pip could not install %s: does pip reach a package index from here?\n%s" % (lock, result.stderr))
+        fail("pip could not install %s: check that pip can reach a package index\n%s" % (lock, result.stderr))
     ctx.file("BUILD.bazel", _BUILD)
 
-    # An input of each test that imports the packages: its content changes with the lock.
+    # Every test that imports the packages depends on this file, whose content changes with the
+    # lock.
     ctx.file("folder.txt", result.stdout)
 
 python_packages = repository_rule(
     implementation = _python_packages_impl,
     attrs = {
         "lock": attr.label(
-            doc = "Exact versions with hashes, without what //:requirements.lock has.",
+            doc = "Exact versions with hashes, without the packages in //:requirements.lock.",
             mandatory = True,
         ),
         "_root": attr.label(default = "//:WORKSPACE"),

@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-# Executions of each line, by file and line number.
+# Execution counts, by file and line number.
 Coverage = defaultdict[str, dict[int, int]]
 
 
@@ -41,7 +41,7 @@ def read_lcov(path: Path, coverage: Coverage) -> None:
 
 
 def main() -> None:
-    """Merges what the command line names."""
+    """Merges the files that the command line names."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--coverage_dir", type=Path)
     parser.add_argument("--reports_file", type=Path)

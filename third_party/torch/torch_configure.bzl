@@ -15,20 +15,20 @@ print(json.dumps(dict(
 """
 
 _HELP = """\
-PyTorch {version} has to be in the Python environment of this build. Run ./bazelw, which makes
-.venv with it, or set OPENREG_PYTHON to an interpreter that has it (pip install torch=={version})."""
+This build requires PyTorch {version} in its Python environment. Run ./bazelw, which creates a .venv
+with it, or set OPENREG_PYTHON to an interpreter that has it (pip install torch=={version})."""
 
-# The headers are one directory, not a glob: 9,400 single files cost each sandboxed compilation
+# The headers are one directory, not a glob: 9,400 separate files cost each sandboxed compilation
 # seconds. The define makes each compilation depend on the exact build.
 #
-# The libraries are named by their own path, not copied into runfiles: each build of PyTorch finds
-# what belongs to it (OpenMP, or CUDA's packages) relative to there.
+# The libraries are linked at their own path, not copied into runfiles. Each build of PyTorch finds
+# the libraries that belong to it (OpenMP, or CUDA's packages) relative to that path.
 _BUILD = """\
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
 package(default_visibility = ["//visibility:public"])
 
-# To compile against.
+# For compiling.
 cc_library(
     name = "headers",
     hdrs = ["include"],
@@ -36,7 +36,7 @@ cc_library(
     includes = ["include", "include/torch/csrc/api/include"],
 )
 
-# What a profiler of Kineto is compiled against.
+# For compiling a Kineto profiler.
 cc_library(
     name = "kineto_headers",
     defines = ["USE_KINETO", "FMT_HEADER_ONLY"],
@@ -44,13 +44,13 @@ cc_library(
     deps = [":headers"],
 )
 
-# The same and Python's headers.
+# The same, with Python's headers.
 cc_library(
     name = "python_headers",
     deps = [":headers", "@python//:headers"],
 )
 
-# To link a library that is installed beside PyTorch: leaves no path in it.
+# For linking a library that is installed beside PyTorch. Stores no path in the library.
 cc_library(
     name = "link",
     linkopts = ["-L{root}/lib", "-ltorch", "-ltorch_cpu", "-lc10"],
@@ -63,7 +63,7 @@ cc_library(
     deps = [":link"],
 )
 
-# To link a program of this workspace.
+# For linking a program in this workspace.
 cc_library(
     name = "torch",
     linkopts = ["-Wl,-rpath,{root}/lib"],
@@ -84,7 +84,7 @@ torch_configure = repository_rule(
     implementation = _torch_configure_impl,
     attrs = {
         "version": attr.string(
-            doc = "Of PyTorch, without the part after '+': either build of it is good.",
+            doc = "PyTorch's version without the part after '+'; every build of it works.",
             mandatory = True,
         ),
         "_root": attr.label(default = "//:WORKSPACE"),

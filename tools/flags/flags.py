@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parses command line flags of the examples and benchmarks; reports a wrong flag in one line."""
+"""Parses command line flags for the examples and benchmarks; reports a wrong flag in one line."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ PICTURES = frozenset({".png", ".svg", ".pdf"})
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):
-    """A formatter of the help that shows a default only if it is informative."""
+    """A help formatter that shows a default only if it is informative."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, False, ""):
@@ -25,9 +25,9 @@ class Flags(argparse.ArgumentParser):
     """A parser that reports an error in one line and shows defaults in its help.
 
     Args:
-        prog: name of the program.
+        prog: the program's name.
         description: what the program does.
-        epilog: text at the end of the help.
+        epilog: the text at the end of the help.
     """
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
@@ -52,7 +52,7 @@ def device(text: str) -> torch.device:
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     counts = {"cpu": 1}
-    hint = "; is torch_openreg installed, and TORCH_DEVICE_BACKEND_AUTOLOAD not 0?"
+    hint = "; check that torch_openreg is installed and TORCH_DEVICE_BACKEND_AUTOLOAD is not 0"
     if accelerator is not None:
         counts[accelerator.type] = torch.accelerator.device_count()
         hint = ""

@@ -44,7 +44,7 @@ def test_missing_device_lists_those_that_are_here(name: str) -> None:
 
 def test_missing_backend_is_hinted_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
-    with pytest.raises(argparse.ArgumentTypeError, match="is torch_openreg installed"):
+    with pytest.raises(argparse.ArgumentTypeError, match="check that torch_openreg is installed"):
         flags.device("openreg")
 
 

@@ -5,7 +5,7 @@
 """
 
 # Runs the command that follows the first argument, and on success creates the file that the first
-# argument names. It prints the output of the command only if the command fails.
+# argument names. It prints the command's output only if the command fails.
 _COMMAND = """
 out=$1; shift
 log=$("$@" 2>&1) || { printf '%s\\n' "$log"; exit 1; }
@@ -13,7 +13,7 @@ touch "$out"
 """
 
 def _sources(attr):
-    """Returns the C++ source files of a target, without generated and external ones."""
+    """Returns a target's C++ source files, without generated and external ones."""
     return [
         f
         for src in attr.srcs
@@ -30,7 +30,7 @@ def _clang_tidy_impl(target, ctx):
     if not sources:
         return []
 
-    # In Bazel 4, binaries provide no CcInfo; their compilation contexts are those of their deps.
+    # In Bazel 4, binaries provide no CcInfo, so use the compilation contexts of their deps.
     contexts = [dep[CcInfo].compilation_context for dep in ctx.rule.attr.deps if CcInfo in dep]
     if CcInfo in target:
         contexts.append(target[CcInfo].compilation_context)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the pages of the documentation match the tree.
+"""Checks that the documentation pages match the tree.
 
 - Lines have at most 120 characters.
 - Links to files and headings have a target. docs/README.md lists all pages of docs/.
@@ -8,7 +8,7 @@
 - A code block below `<!-- from: FILE -->` is in that file, except for indentation and empty lines.
   A line `...` in the block stands for omitted lines.
 - docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other.
-- docs/torch_internals.md names tests that exist, and files that contain the symbol of the row.
+- docs/torch_internals.md names tests that exist, and files that contain the row's symbol.
 
 Each check takes the tree as `files`, a list of names relative to root, and returns its findings.
 """
@@ -42,7 +42,7 @@ def slug(heading: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """Returns the anchors of a page. As on GitHub, those of repeated headings get a number."""
+    """Returns the anchors of a page. As on GitHub, a repeated heading's anchor gets a number."""
     found: dict[str, int] = {}
     result = set()
     for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
@@ -79,7 +79,7 @@ def code_lines(lines: Sequence[str]) -> list[bool]:
 
 
 def prose(text: str) -> str:
-    """Returns a page with empty lines in place of code blocks, hence with the same line numbers."""
+    """Returns a page with an empty line in place of each code line, so line numbers are kept."""
     lines = text.split("\n")
     return "\n".join(
         "" if code else line for line, code in zip(lines, code_lines(lines), strict=True)
@@ -159,8 +159,7 @@ def _tails(name: str) -> Iterator[str]:
 def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
     """Finds labels in backticks and in commands that no BUILD file defines.
 
-    The names of targets are searched in the text of BUILD files, because a list there may contain
-    them.
+    Target names are searched in the text of BUILD files, because a list there may contain them.
     """
     builds = {
         str(PurePosixPath(name).parent): (root / name).read_text()
@@ -177,7 +176,7 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
             for span in spans:
                 if "://" in span or not ("bazelw" in span or span.startswith("//")):
                     continue
-                # Outside a command, a label may also mean a package without a target of its name.
+                # Outside a command, a label may also mean a package without a target of that name.
                 command = "bazelw" in span
                 for match in _LABEL.finditer(span.partition(" #")[0]):
                     if not (
@@ -247,7 +246,7 @@ def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
 
 
 def _lost(block: Sequence[str], source: Sequence[str]) -> str:
-    """Returns a line of the first part of the block that source lacks; "" if it lacks none.
+    """Returns a line from the first part of the block that source lacks; "" if it lacks none.
 
     Lines `...` separate the parts, which must be in the source in the same order.
     """

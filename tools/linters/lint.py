@@ -16,7 +16,7 @@ from pathlib import Path
 from tools import bazel_workspace
 from tools.linters import documentation, words
 
-# The programs of the environment that runs this program.
+# The folder of programs in the environment that runs this program.
 _BIN = Path(sys.prefix) / "bin"
 # The dictionary for codespell, and the phrases that codespell cannot match.
 _WORDS = "tools/linters/words.txt"
@@ -51,7 +51,7 @@ def is_starlark(path: Path) -> bool:
 
 
 def is_prose(name: str) -> bool:
-    """Returns whether a file may contain comments, docs or messages of this project.
+    """Returns whether a file may contain this project's comments, docs or messages.
 
     Lists of forbidden words and recorded outputs of programs are excluded.
     """
@@ -69,7 +69,7 @@ def source_files(root: Path, folders: Sequence[str]) -> list[str]:
 
     Args:
         root: the top of the source tree.
-        folders: folders to search, relative to root; all if empty.
+        folders: the folders to search, relative to root; all if empty.
 
     Raises:
         SystemExit: git is missing or failed.
@@ -111,7 +111,7 @@ def command_output(root: Path, *commands: Sequence[str | Path]) -> str:
 
 
 def clang_tidy(folders: Sequence[str]) -> str:
-    """Runs clang-tidy on the C++ targets of folders, as Bazel actions, whose results are cached."""
+    """Runs clang-tidy on the C++ targets in folders, as Bazel actions with cached results."""
     done = bazel_workspace.bazel(
         "build",
         "--keep_going",
@@ -130,8 +130,8 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
 
     Args:
         root: the top of the source tree.
-        folders: folders to check, relative to root; all if empty.
-        buildifier: path of the program.
+        folders: the folders to check, relative to root; all if empty.
+        buildifier: the program's path.
     """
     files = source_files(root, folders)
     cpp = [name for name in files if name.endswith((".cc", ".h"))]

@@ -2,7 +2,7 @@
 """Checks spelling and wording of comments, docs and messages.
 
 codespell finds misspelled words with its own dictionary and words.txt. It does not support phrases,
-hence this module itself searches for the phrases of phrases.txt.
+so this module itself searches for the phrases in phrases.txt.
 """
 
 import bisect
@@ -22,9 +22,9 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
     """Runs codespell and returns its findings, one per line.
 
     Args:
-        root: top of the source tree; its pyproject.toml has the settings of codespell.
-        files: files to check, relative to root.
-        dictionary: dictionary to use in addition to codespell's own, relative to root.
+        root: the top of the source tree; its pyproject.toml has codespell's settings.
+        files: the files to check, relative to root.
+        dictionary: the dictionary to use in addition to codespell's own, relative to root.
     """
     command = [f"{sys.prefix}/bin/codespell", "-D", "-", "-D", dictionary, "--", *files]
     done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
@@ -36,7 +36,7 @@ def read_phrases(text: str) -> dict[str, str]:
     """Parses the list of phrases and returns a map from each phrase to its replacement.
 
     Raises:
-        ValueError: a line is not of the form PHRASE->USE.
+        ValueError: a line does not have the form PHRASE->USE.
     """
     phrases = {}
     for line in text.splitlines():
@@ -64,7 +64,7 @@ def find_phrases(root: Path, files: Sequence[str], phrases: dict[str, str]) -> s
 
     Args:
         root: the top of the source tree.
-        files: files to check, relative to root; binary files are skipped.
+        files: the files to check, relative to root; binary files are skipped.
         phrases: maps phrases to their replacements.
     """
     patterns = [(pattern(phrase), phrase, use) for phrase, use in phrases.items()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that planted words and phrases are found with their line, and similar text is not."""
+"""Checks that planted words and phrases are found with their lines, and similar text is not."""
 
 from pathlib import Path
 

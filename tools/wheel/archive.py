@@ -24,7 +24,7 @@ def _digest(data: bytes) -> str:
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Returns the entry of a file. Shared objects are executable, as linkers create them."""
+    """Returns a file's entry. Shared objects are executable, as linkers create them."""
     info = zipfile.ZipInfo(name, _TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
@@ -38,7 +38,7 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
         out: the archive to write.
         members: maps paths in the archive to contents. It includes the files of dist_info, except
             WHEEL and RECORD, which this function creates.
-        dist_info: name of the folder, NAME-VERSION.dist-info.
+        dist_info: the folder's name, NAME-VERSION.dist-info.
         tag: PYTHON-ABI-PLATFORM.
 
     Raises:
@@ -52,7 +52,7 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
     files = {**members, f"{dist_info}/WHEEL": wheel}
     record = []
     with zipfile.ZipFile(out, "w") as archive:
-        # Metadata come last, so that tools can change them in place (PEP 427).
+        # Metadata comes last, so that tools can change it in place (PEP 427).
         for name in sorted(files, key=lambda name: (name.startswith(dist_info), name)):
             archive.writestr(_member(name), files[name])
             record.append(f"{name},{_digest(files[name])},{len(files[name])}\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Determines which tensors of a graph share memory with its results.
+"""Determines which tensors in a graph share memory with the graph's results.
 
 Graphs produced by AOTAutograd do not write to tensors, so a tensor may be replaced by an equal one.
 Results are an exception: a program may write to one of them later.
@@ -19,13 +19,13 @@ def storages(value: Any) -> set[int]:
 
 
 def of_results(graph: fx.Graph) -> set[int]:
-    """Return the storages of the results of a graph."""
+    """Return the storages of a graph's results."""
     (output,) = graph.find_nodes(op="output")
     return storages([node.meta.get("val") for node in output.all_input_nodes])
 
 
 def writes(graph: fx.Graph) -> bool:
-    """Return whether an operator of a graph writes to its arguments."""
+    """Return whether an operator in a graph writes to its arguments."""
     return any(
         isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
         for node in graph.nodes

@@ -2,8 +2,8 @@
 """Rewrites ``softmax(q @ k.T * scale) @ v`` to ``scaled_dot_product_attention``.
 
 The tensors must have dimensions (batch, heads, tokens, width), for which there is a fused kernel.
-Attention with a mask is not rewritten: for a fully masked row the program computes NaN and the
-kernel zero.
+Attention with a mask is not rewritten: for a fully masked row the program computes NaN, but the
+kernel computes zero.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ def _scores() -> Iterator[CallFunction]:
 
 
 def _scale(arguments: dict[str, Any]) -> float | None:
-    """Return the factor of the scores, or None if it is a tensor."""
+    """Return the factor for the scores, or None if it is a tensor."""
     if "divisor" in arguments:
         divisor = arguments["divisor"]
         return 1 / divisor if is_number(divisor) and divisor != 0 else None
@@ -64,12 +64,12 @@ def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> b
 
 
 class Attention(Rewrite):
-    """Rewrites attention in four dimensions, without mask and without active dropout."""
+    """Rewrites attention over 4-dim tensors, without a mask and without active dropout."""
 
     name = "attention"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the patterns of each way to scale, with and without inactive dropout."""
+        """Yield the patterns for each way to scale, with and without inactive dropout."""
         value = KeywordArg("value")
         for scores in _scores():
             weights = CallFunction(aten.softmax.int, scores, KeywordArg("dim"))

@@ -6,8 +6,8 @@ By default only chains whose results stay bit-identical for every x are folded:
 - ``x * 1``, ``x / 1``, ``x - 0``, but not ``x + 0``, which turns -0 into 0 (for integers also ``x +
   0``);
 - for integers ``x * a * b`` and sums, because both forms wrap around equally;
-- ``x * a * b`` if a or b is a power of two, whose product does not round, and neither is below 1 in
-  absolute value. If b is the power of two, a must be an integer; otherwise x * a may round once
+- ``x * a * b`` if a or b is a power of two (such a product is not rounded) and neither is below 1
+  in absolute value. If b is the power of two, a must be an integer; otherwise x * a may round once
   more below the smallest normal number. The product must be finite in the dtype in which kernels
   compute.
 
@@ -38,7 +38,7 @@ _DIV = (aten.div.Tensor, aten.div.Scalar)
 
 
 def _number(node: fx.Node) -> _Number | None:
-    """Return the constant operand of a node, or None if the node has none."""
+    """Return a node's constant operand, or None if it has none."""
     if node.target not in (*_MUL, *_ADD, *_SUB, *_DIV):
         return None
     if len(node.args) != 2 or node.kwargs or not isinstance(node.args[0], fx.Node):
@@ -99,7 +99,7 @@ def _combined(
             return product
     sums = (*_ADD, *_SUB)
     if inner.target in sums and outer.target in sums and (not dtype.is_floating_point or inexact):
-        # The constant as an operand of the outer operator.
+        # The outer operator keeps its kind, so the sign of the new constant depends on both kinds.
         same = (inner.target in _ADD) == (outer.target in _ADD)
         return second + first if same else second - first
     return None
@@ -150,7 +150,7 @@ def _fold_node(node: fx.Node, results: set[int], inexact: bool) -> str | None:
 
 
 def fold(gm: fx.GraphModule, *, inexact: bool = False) -> list[str]:
-    """Fold the chains of a graph produced by AOTAutograd, in place.
+    """Fold the chains in a graph produced by AOTAutograd, in place.
 
     Args:
         gm: the graph; a graph that writes to its arguments is not changed.

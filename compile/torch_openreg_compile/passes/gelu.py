@@ -80,7 +80,7 @@ class GELU(Rewrite):
     name = "gelu"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the patterns of each way to group the factors."""
+        """Yield the patterns for each way to group the factors."""
         for argument in _tanh_arguments():
             yield from _outer(CallFunction(aten.tanh.default, argument))
         for argument in _erf_arguments():

@@ -80,7 +80,7 @@ class LayerNorm(Rewrite):
     name = "layer_norm"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the patterns of all variants, with and without weight and bias."""
+        """Yield the patterns for all variants, with and without weight and bias."""
         for normalized in _normalized():
             yield normalized
             for weighted in products(normalized, KeywordArg("weight")):

@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torch_openreg_compile import dead_code
-from torch_openreg_compile.lowering import autocast_at, value_of
+from torch_openreg_compile.aten_graph import autocast_at, value_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def known_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
 def trailing(dims: object, of: FakeTensor) -> list[int] | None:
     """Return the sizes of ``dims``, or None if they are not the last dimensions.
 
-    Also returns None for sizes of a dynamic shape, which are unknown.
+    Also returns None for sizes in a dynamic shape, which are unknown.
     """
     if not isinstance(dims, (list, tuple)) or not all(isinstance(dim, int) for dim in dims):
         return None
@@ -88,10 +88,11 @@ def _has_an_effect(node: fx.Node) -> bool:
 
 
 def _number_regions(graph: fx.Graph) -> None:
-    """Number the regions of a graph across which nothing may be moved.
+    """Number the regions of a graph; nothing may be moved from one region to another.
 
-    The matcher rejects matches that span two regions. It handles operators that write; a graph of
-    torch._dynamo also contains nodes with unknown effects, and switches of gradients.
+    The matcher rejects matches that span two regions. On its own it starts a region only at
+    operators that write, but a graph from torch._dynamo also contains nodes with unknown effects
+    and nodes that switch gradients.
     """
     region = 0
     for node in graph.nodes:
@@ -103,7 +104,7 @@ def _number_regions(graph: fx.Graph) -> None:
 class Rewrite(ABC):
     """Replaces matches of patterns if the results change at most by rounding."""
 
-    #: The name of the pass in options.
+    #: The pass's name in options.
     name: str
 
     def __init__(self) -> None:
@@ -141,7 +142,7 @@ class Rewrite(ABC):
         return self._done
 
     def _checked(self, match: Match) -> tuple[Call, FakeTensor] | None:
-        """Return the replacement of a match and its traced result, or None if there is none."""
+        """Return a match's replacement and its traced result, or None if there is none."""
         for pattern, node in match.ctx.pattern_to_node.items():
             # The matcher treats add(x, y, alpha=2) as add(x, y).
             if node is None or not isinstance(pattern, CallFunction):

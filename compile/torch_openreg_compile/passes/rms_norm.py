@@ -30,7 +30,7 @@ class RMSNorm(Rewrite):
     name = "rms_norm"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the patterns of all variants, with and without weight."""
+        """Yield the patterns for all variants, with and without a weight."""
         x = KeywordArg("x")
         for square in squares(x):
             mean = CallFunction(aten.mean.dim, square, KeywordArg("dims"), True)

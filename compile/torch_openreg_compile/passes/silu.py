@@ -18,7 +18,7 @@ class SiLU(Rewrite):
     name = "silu"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Return the patterns of both orders of the product."""
+        """Return the patterns for both orders of the product."""
         x = KeywordArg("x")
         return products(x, CallFunction(aten.sigmoid.default, x))
 

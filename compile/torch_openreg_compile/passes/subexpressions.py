@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Merges repeated computations of a graph (common subexpression elimination)."""
+"""Merges repeated computations in a graph (common subexpression elimination)."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ def _key(argument: Any) -> Any:
 
 
 def eliminate(gm: fx.GraphModule) -> list[str]:
-    """Merge equal calls of a graph produced by AOTAutograd, in place.
+    """Merge equal calls in a graph produced by AOTAutograd, in place.
 
-    Calls that draw random numbers are never equal. Two results of the graph are not merged, since a
+    Calls that draw random numbers are never equal. Two graph results are not merged, because a
     program may write to one of them. A graph that writes to its arguments is not changed.
 
     Returns:

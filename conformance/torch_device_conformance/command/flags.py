@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command line parser of the program. It reports a wrong flag in one line."""
+"""The program's command-line parser and the types of its flags."""
 
 import argparse
 import re
@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 class Flags(argparse.ArgumentParser):
-    """A parser that reports an error in one line."""
+    """A parser that reports a wrong flag in one line, without the usage text."""
 
     def __init__(self, program: str, description: str) -> None:
         super().__init__(
@@ -25,7 +25,7 @@ class Flags(argparse.ArgumentParser):
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Returns the type of a flag that takes an integer of at least `least`."""
+    """Returns the argparse type for a flag whose value is an integer of at least `least`."""
 
     def number(text: str) -> int:
         if not re.fullmatch(r"[0-9]+", text) or int(text) < least:
@@ -40,13 +40,13 @@ def shard(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a shard: write 1/4 for the first of four"
+            f"{text!r} is not a shard I/N with 1 <= I <= N; write 1/4 for the first of four"
         )
     return int(found[1]), int(found[2])
 
 
 def existing(text: str) -> Path:
-    """Parses the path of a file, which must exist."""
+    """Parses the path of an existing file."""
     path = Path(text)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"file {text} does not exist")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command that merges the shards of a run into one report.
 
-The merged report has every case of the run, also those of a shard that is not given. They have the
-verdict "not-run", which fails the run.
+The merged report has every case of the run. The cases of a shard that is not given have the verdict
+"not-run", which fails the run.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
             if part.heading.get(key) != first.get(key):
                 flags.error(
                     f"cannot merge {path}: its {key} is {part.heading.get(key)!r}, "
-                    f"not {first.get(key)!r} as in {options.parts[0]}"
+                    f"but that of {options.parts[0]} is {first.get(key)!r}"
                 )
     if first["tier"] not in TIERS:
         flags.error(f"cannot merge {options.parts[0]}: its tier {first['tier']!r} has no shards")
@@ -64,6 +64,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def absent(given: Sequence[str]) -> list[str]:
-    """Returns the shards of the same division as those given, such as 2/4, that are not given."""
+    """Returns the shards, such as "2/4", that belong to the same run but were not given."""
     _, count = shard(given[0])
     return [name for number in range(1, count + 1) if (name := f"{number}/{count}") not in given]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that tests the operators of one model."""
+"""The command that tests the operators that one model calls."""
 
 import datetime
 import sys
@@ -23,16 +23,17 @@ from torch_device_conformance.report.waivers import Waivers
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, MISSING
 
-DESCRIPTION = """Records the operators, dtypes and shapes of a model and tests only these.
+DESCRIPTION = """Records the operator calls of a model and tests only these operators, dtypes and
+shapes.
 
-Without --device the command only lists the operators. With --against it shows how each would be
-dispatched on the device of a report. The file defines model() and inputs(), and may define
-loss(output) and optimizer(parameters).
+Without --device, the command only lists the operators. With --against, it shows how each operator
+would be dispatched on the device that a report describes. The file defines model() and inputs(),
+and may define loss(output) and optimizer(parameters).
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns an exit status as for a run of the kit."""
+    """Runs the command and returns the same exit statuses as a run of the kit."""
     flags = Flags(" model", DESCRIPTION)
     flags.add_argument("file", type=existing, help="Python file that defines the model")
     flags.add_argument("--device", help="name of the device")
@@ -41,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     flags.add_argument("--fallback-counter", default="", metavar="MODULE:FUNCTION")
     flags.add_argument("--record-on", choices=("cpu", "meta"), default="cpu")
     flags.add_argument(
-        "--against", type=existing, metavar="REPORT.json", help="report of the device"
+        "--against", type=existing, metavar="REPORT.json", help="report about the device"
     )
     flags.add_argument("--seed", type=whole_number(0), default=0)
     flags.add_argument("--jobs", type=whole_number(1), default=2)
@@ -105,7 +106,10 @@ def main(argv: Sequence[str]) -> int:
 def listing(found: Sequence[tuple[str, int, str]], known: bool) -> str:
     """Returns the operators of a model as text.
 
-    If `known`, the routes on the device are known, and operators that it would not run are counted.
+    Args:
+        found: the name, the number of calls and the route of each operator.
+        known: whether the routes are known; if so, counts the operators that the device would not
+            run itself.
     """
     lines = [table(("operator", "calls", "on the device"), found)]
     if known:

@@ -27,7 +27,7 @@ from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import NOT_RUN, Case, Verdict
 from tqdm import tqdm
 
-DESCRIPTION = """Tests a device of PyTorch and reports what works, with evidence.
+DESCRIPTION = """Tests a PyTorch device and reports what works, with evidence.
 
   python -m torch_device_conformance --device npu
   python -m torch_device_conformance --device npu --only 'op/*/float32/add'
@@ -41,7 +41,7 @@ Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 fo
 """
 
 
-# Number of operators that --perf prints, the slowest first.
+# The maximum number of operators that --perf prints, the slowest first.
 SLOWEST = 15
 
 
@@ -67,7 +67,7 @@ def parser() -> Flags:
         "--fallback-counter",
         default="",
         metavar="MODULE:FUNCTION",
-        help="function of the backend that returns its number of fallbacks by operator",
+        help="the backend's function that returns the number of fallbacks by operator",
     )
     tiers = "; ".join(f"{name}: {tier.purpose}" for name, tier in TIERS.items())
     flags.add_argument("--tier", choices=list(TIERS), default="quick", help=tiers)
@@ -76,45 +76,49 @@ def parser() -> Flags:
         action="append",
         default=[],
         metavar="MODULE",
-        help="module, or path of a .py file, with more modes for the tier full; may be repeated",
+        help="module, or path of a .py file, that adds modes to the tier full; may be repeated",
     )
     flags.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="CASE",
-        help="run only these cases; a shell pattern, may be repeated",
+        help="run only the cases that match this shell pattern; may be repeated",
     )
     flags.add_argument(
         "--shard", type=shard, default=(1, 1), metavar="I/N", help="run one of N parts"
     )
     flags.add_argument(
-        "--seed", type=whole_number(0), default=0, help="seed of samples and random operators"
+        "--seed", type=whole_number(0), default=0, help="seed for samples and random operators"
     )
     flags.add_argument("--jobs", type=whole_number(1), default=2, help="number of worker processes")
     flags.add_argument(
-        "--timeout", type=whole_number(1), default=120, help="time limit of a case in seconds"
+        "--timeout", type=whole_number(1), default=120, help="time limit for a case, in seconds"
     )
     flags.add_argument(
-        "--minutes", type=whole_number(1), help="stop after this time; --resume continues"
+        "--minutes", type=whole_number(1), help="stop after this many minutes; --resume continues"
     )
     flags.add_argument(
         "--output",
         type=Path,
         default=Path("conformance"),
         metavar="DIR",
-        help="folder of the report",
+        help="folder for the report",
     )
-    flags.add_argument("--resume", action="store_true", help="keep the verdicts in DIR")
+    flags.add_argument(
+        "--resume", action="store_true", help="keep the verdicts in DIR and run the other cases"
+    )
     waiver_flags(flags)
     flags.add_argument(
         "--emit-test-config",
         type=Path,
         metavar="FILE",
-        help="write the arguments of PrivateUse1TestBase.set_test_configs",
+        help="write the arguments for PrivateUse1TestBase.set_test_configs",
     )
     flags.add_argument(
-        "--perf", action="store_true", help="time operators that pass, on the device and the CPU"
+        "--perf",
+        action="store_true",
+        help="time the operators that pass, on the device and on the CPU",
     )
     flags.add_argument("--list", action="store_true", help="only print the cases")
     return flags
@@ -128,12 +132,12 @@ def waiver_flags(flags: Flags) -> None:
     flags.add_argument(
         "--strict",
         action="store_true",
-        help="fail also for what is missing, and for a waived case that passes",
+        help="also fail if something is missing or a waived case passes",
     )
 
 
 def waivers_of(flags: Flags, options: argparse.Namespace) -> Waivers:
-    """Loads the waivers that the flags name; a file that cannot be read ends the program."""
+    """Loads the waiver file that the flags name. An invalid file ends the program."""
     if not options.waivers:
         return Waivers(strict=options.strict)
     try:
@@ -149,8 +153,8 @@ def chosen(
 
     Args:
         tier: name of the tier.
-        modes: modules with more modes.
-        only: patterns of cases to select from all tiers; if empty, all cases of the tier.
+        modes: modules that add modes.
+        only: patterns that select cases from all tiers; if empty, selects all cases of `tier`.
         part: (I, N) selects every N-th case, from the I-th.
     """
     found = cases(tier, tuple(modes))
@@ -177,7 +181,10 @@ def main(argv: Sequence[str]) -> int:
     if not todo:
         flags.error(f"no case matches {', '.join(options.only)}")
     if modes and options.tier != "full" and not options.only:
-        flags.error(f"the tier {options.tier} has no cases of --modes; add --tier full or --only")
+        flags.error(
+            f"the tier {options.tier} has no cases of --modes; add --tier full, or select them "
+            "with --only"
+        )
     if options.list:
         print("\n".join(map(str, todo)))
         return 0
@@ -240,7 +247,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rest(todo: Sequence[Case], have: Sequence[Verdict]) -> list[Case]:
-    """Returns the cases that do not have a verdict yet."""
+    """Returns the cases in `todo` that have no verdict in `have`."""
     done = {verdict.case for verdict in have}
     return [case for case in todo if case not in done]
 
@@ -253,7 +260,7 @@ def threads(jobs: int) -> int:
 def progress(
     verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict], waivers: Waivers
 ) -> Iterator[Verdict]:
-    """Yields the verdicts, and displays how many have arrived and how many fail the run."""
+    """Yields the verdicts and displays how many have arrived and how many of them fail the run."""
     failed = sum(map(waivers.fails, have))
     with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
         for verdict in verdicts:
@@ -277,8 +284,8 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
     for verdict in slow:
         if verdict.slowdown > 0:
             lines.append(
-                f"{verdict.slowdown:8.1f} x the time of the CPU  {verdict.case}  "
-                f"{verdict.device_us:.1f} us, {verdict.cpu_us:.1f} us"
+                f"{verdict.slowdown:8.1f} times the CPU's time  {verdict.case}  "
+                f"{verdict.device_us:.1f} us on the device, {verdict.cpu_us:.1f} us on the CPU"
             )
     passed, of = report.required()
     lines.append(f"required rows: {passed} of {of}; failed: {len(failed)}; report: {folder}")
@@ -288,5 +295,5 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
 
 
 def status(report: Report, waivers: Waivers) -> int:
-    """Returns the exit status: 1 if a verdict fails the run; otherwise 0."""
+    """Returns the exit status: 1 if any verdict fails the run, otherwise 0."""
     return int(any(map(waivers.fails, report.verdicts.values())))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that keeps the table "what works" of a README current."""
+"""The command that writes the table "what works" into a README or checks that it is current."""
 
 import re
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ END = "<!-- conformance: end -->"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command. With --check it returns 1 if the table differs from the report."""
-    flags = Flags(" table", f"Writes the table of a report between {BEGIN} and {END} in a file.")
+    """Runs the command. With --check, returns 1 if the file's table differs from the report's."""
+    flags = Flags(" table", f"Writes a report's table between {BEGIN} and {END} in a file.")
     flags.add_argument("report", type=existing, help="report.json")
     flags.add_argument("file", type=existing, help="Markdown file that contains both lines")
     flags.add_argument(
-        "--check", action="store_true", help="do not write; fail if the table differs"
+        "--check", action="store_true", help="fail if the table differs, instead of writing it"
     )
     options = flags.parse_args(argv)
     path: Path = options.file
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         flags.error(str(error))
     found = re.search(f"{re.escape(BEGIN)}\n(.*?){re.escape(END)}", text, re.DOTALL)
     if not found:
-        flags.error(f"{path} does not contain the lines {BEGIN} and {END}")
+        flags.error(f"{path} must contain the lines {BEGIN} and {END}, in this order")
     new = f"{text[: found.start(1)]}{table}\n{text[found.end(1) :]}"
     if options.check:
         if new != text:

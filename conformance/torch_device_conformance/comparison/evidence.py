@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of comparing an entry. It is sent between processes, hence it does not need torch."""
+"""The result of comparing an entry. It is sent between processes and does not need torch."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ AGREES = "agrees"
 DIFFERS = "differs"
 CPU_FAILS = "CPU fails"
 
-# Kinds of differences.
+# The kinds of differences; comparison.Difference describes them.
 WRONG = "wrong"
 RAISES = "raises"
 ACCEPTS = "accepts"
@@ -19,16 +19,16 @@ class Evidence:
     """The result of comparing an entry.
 
     Attributes:
-        status: AGREES or DIFFERS; CPU_FAILS if there is no reference.
-        compared: what was compared: "values", "distribution" (random) or "metadata" (uninitialized
-            memory).
-        message: description of the first difference.
+        status: AGREES, DIFFERS, or CPU_FAILS if there is no reference.
+        compared: what was compared: "values", the "distribution" of random values, or only
+            "metadata", as for uninitialized memory.
+        message: description of the first difference, or why there is no reference.
         samples: number of samples that agree.
-        seconds: duration of the comparison, on both devices.
-        kind: the kind of the difference, see `Difference`.
-        error: name of the exception that the device raised, if that is the difference.
+        seconds: duration of the comparison, including the CPU runs.
+        kind: the kind of the difference, see `comparison.Difference`.
+        error: type of an unexpected exception on the device; empty for a Difference.
         sample: description of the sample that differs.
-        largest: the largest absolute difference of values.
+        largest: the largest absolute difference between values, if values differ.
     """
 
     status: str

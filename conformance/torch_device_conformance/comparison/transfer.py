@@ -11,16 +11,16 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.profiler import record_function
 from torch.utils._pytree import tree_map
 
-# In a trace, operators inside this label belong to the copies, not to the sample.
+# In a trace, the operators inside this label copy the sample and are not part of its run.
 LABEL = "torch_device_conformance: transfer"
 
 
 @functools.cache
 def has_set(device: torch.device) -> bool:
-    """Returns whether the device has set_ for part of a storage that was made with another dtype.
+    """Returns whether set_ can create a float32 tensor on part of a uint8 storage of the device.
 
-    set_ is tried once per process, before a run is traced: an error in a traced run would leave
-    set_ open in torch's trace, which would record all later calls as its children.
+    set_ is tried once per process, before any run is traced. An error in a traced run would leave
+    the set_ call open in torch's trace, which would record all later calls as its children.
     """
     storage = torch.empty(16, dtype=torch.uint8, device=device).untyped_storage()
     try:
@@ -34,8 +34,9 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
     """Returns a function that copies lists, tuples and dicts of CPU tensors to a device.
 
     The device may be the CPU itself. Tensors keep their strides and offsets. Tensors that share a
-    storage share one on the device as well, over all calls of the function. If the backend has no
-    set_, only the values are copied. A `torch.device` of the CPU is replaced with the device.
+    storage also share one on the device, across all calls to the function. If the backend has no
+    set_, only the values are copied. The CPU device, as a `torch.device` or as the string "cpu", is
+    replaced with the device.
     """
     storages: dict[int, Tensor] = {}
 
@@ -44,7 +45,7 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
             return device if leaf.type == "cpu" else leaf
         if isinstance(leaf, str):
             return str(device) if leaf == "cpu" else leaf
-        if isinstance(leaf, PackedSequence):  # its sizes must be on the CPU
+        if isinstance(leaf, PackedSequence):  # batch_sizes must stay on the CPU
             data = move(leaf.data)
             return leaf._replace(
                 data=data,
@@ -70,7 +71,7 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
             whole = torch.empty(0, dtype=torch.uint8).set_(storage)
             storages[key] = whole.to(device, copy=True)
         if not has_set(device):
-            # The contract has a row for set_; operators must not fail because it is missing.
+            # A contract row reports a missing set_, so operators must not fail because of it.
             return tensor.to(device, copy=True)
         result: Tensor = torch.empty(0, dtype=tensor.dtype, device=device).set_(
             storages[key].untyped_storage(),

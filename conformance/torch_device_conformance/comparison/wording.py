@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rules by which error texts are compared, one set per process.
+"""The rules for comparing error texts; each process has one set of rules.
 
-A vendor's kernels have their own error texts, hence by default only the presence of an error is
-compared. The modes of a backend that promises torch's texts set other rules with `use`.
+A vendor's kernels have their own error texts, so by default the kit only checks whether an error is
+raised. A backend whose error texts are those of torch sets stricter rules in its modes with `use`.
 """
 
 import re
@@ -13,13 +13,13 @@ NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Wording:
-    """The rules for comparing an error of the device with the error of the CPU.
+    """The rules for comparing the device's error with the CPU's error.
 
     Attributes:
-        compared: whether the type and the first line must be the same as on the CPU.
-        device: matches names of devices. Texts that name a device are not compared.
-        addition: matches the text that the device adds to an error found by a kernel.
-        late: matches the text that the device adds to an error raised after the call.
+        compared: whether the error's type and its first line must be the same as on the CPU.
+        device: matches device names. Texts that name a device are not compared.
+        addition: matches the text that the device adds to an error that a kernel finds.
+        late: matches the text that the device adds to an error that is raised after the call.
     """
 
     compared: bool = False
@@ -32,11 +32,11 @@ _wording = Wording()
 
 
 def use(wording: Wording) -> None:
-    """Sets the wording of this process."""
+    """Sets the rules of this process."""
     global _wording
     _wording = wording
 
 
 def wording() -> Wording:
-    """Returns the wording of this process."""
+    """Returns the rules of this process."""
     return _wording

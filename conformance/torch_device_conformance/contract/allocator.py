@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for the allocator of device memory."""
+"""Contract rows for the device memory allocator."""
 
 import gc
 from typing import Any
@@ -20,12 +20,12 @@ MEGABYTE = 1 << 20
 
 
 def allocated() -> int:
-    """Returns the number of bytes in use by tensors."""
+    """Returns the number of bytes that tensors use."""
     return int(torch.accelerator.memory_allocated())
 
 
 def reserved() -> int:
-    """Returns the number of bytes that the allocator holds, used or not."""
+    """Returns the number of bytes that the allocator holds, whether used or free."""
     return int(torch.accelerator.memory_reserved())
 
 
@@ -34,7 +34,7 @@ def reserved() -> int:
     "statistics",
     requires="torch.accelerator.memory_allocated and memory_reserved count the memory in use",
     implement="c10::DeviceAllocator::getDeviceStats",
-    without="out-of-memory errors cannot be explained",
+    without="the cause of an out-of-memory error cannot be found",
     shown_by=FILE,
 )
 def statistics(backend: Backend) -> None:
@@ -42,11 +42,12 @@ def statistics(backend: Backend) -> None:
     before = allocated()
     x = torch.empty(4 * MEGABYTE, dtype=torch.uint8, device=backend.device)
     during = allocated()
-    require(during - before >= x.nbytes, f"{x.nbytes} bytes count as {during - before}")
-    require(during - before < 2 * x.nbytes, f"{x.nbytes} bytes count as {during - before}")
-    require(reserved() >= during, "more is allocated than reserved")
+    grown = f"memory_allocated() grew by {during - before} for a tensor of {x.nbytes} bytes"
+    require(during - before >= x.nbytes, grown)
+    require(during - before < 2 * x.nbytes, grown)
+    require(reserved() >= during, "memory_allocated() is larger than memory_reserved()")
     del x
-    require_equal("bytes after the tensor is gone", allocated(), before)
+    require_equal("memory_allocated() after the tensor was freed", allocated(), before)
 
 
 @row(
@@ -54,7 +55,7 @@ def statistics(backend: Backend) -> None:
     "peaks",
     requires="max_memory_allocated keeps the peak until it is reset",
     implement="resetPeakStats, resetAccumulatedStats",
-    without="no memory profile",
+    without="the peak memory use of a program cannot be measured",
     shown_by=FILE,
 )
 def peaks(backend: Backend) -> None:
@@ -64,10 +65,16 @@ def peaks(backend: Backend) -> None:
     size = x.nbytes
     del x
     peak = int(torch.accelerator.max_memory_allocated())
-    require(peak >= before + size, f"the peak is {peak}, but {before + size} bytes were in use")
+    require(
+        peak >= before + size,
+        f"max_memory_allocated() is {peak}, but {before + size} bytes were in use",
+    )
     torch.accelerator.reset_peak_memory_stats()
     after = int(torch.accelerator.max_memory_allocated())
-    require(after < before + size, f"the peak is {after} after the reset")
+    require(
+        after < before + size,
+        f"max_memory_allocated() is still {after} after reset_peak_memory_stats()",
+    )
 
 
 @row(
@@ -86,15 +93,18 @@ def empty_cache(backend: Backend) -> None:
     before = reserved()
     torch.accelerator.empty_cache()
     if before:
-        require(reserved() < before, f"{reserved()} bytes reserved, as before empty_cache()")
+        require(
+            reserved() < before,
+            f"empty_cache() returned nothing: {before} bytes reserved before, {reserved()} after",
+        )
 
 
 @row(
     "allocator",
     "record_stream",
-    requires="memory is not reused while a recorded stream uses it",
+    requires="memory is not reused while a stream passed to record_stream uses it",
     implement="recordStream, and aten::record_stream",
-    without="kernels of other streams read memory that was overwritten",
+    without="kernels on other streams read overwritten memory",
     shown_by=FILE,
 )
 def record_stream(backend: Backend) -> None:
@@ -113,7 +123,9 @@ def record_stream(backend: Backend) -> None:
         # overwrite it before the copy reads it.
         others = [torch.full((MEGABYTE,), 1.0, device=backend.device) for _ in range(3)]
         side.synchronize()
-        require(bool((result == 7).all()), "a stream read memory that was reused too early")
+        require(
+            bool((result == 7).all()), "memory was reused while a recorded stream was reading it"
+        )
         del others
         if not delayed:
             continue
@@ -124,7 +136,7 @@ def record_stream(backend: Backend) -> None:
     "out_of_memory",
     requires="a request that is too large raises torch.OutOfMemoryError; the device still works",
     implement="TORCH_CHECK_WITH(OutOfMemoryError, ...) in allocate",
-    without="the process dies, or batch size finders do not recognize the error",
+    without="the process dies, or programs that search for a batch size do not recognize the error",
     shown_by=FILE,
 )
 def out_of_memory(backend: Backend) -> None:
@@ -135,15 +147,15 @@ def out_of_memory(backend: Backend) -> None:
         torch.OutOfMemoryError,
     )
     require("memory" in str(error).lower(), f"the error does not mention memory: {error}")
-    require_equal("bytes after the error", allocated(), before)
+    require_equal("memory_allocated() after the error", allocated(), before)
     require_equal("a sum after the error", torch.ones(3, device=backend.device).sum().item(), 3.0)
 
 
 @row(
     "allocator",
     "no_leak",
-    requires="operators free all memory that they use",
-    implement="results that are owned by tensors only",
+    requires="operators free all temporary memory",
+    implement="results that only tensors own",
     without="training runs out of memory",
     shown_by=FILE,
 )
@@ -165,15 +177,15 @@ def no_leak(backend: Backend) -> None:
         work()
     gc.collect()
     backend.synchronize()
-    require_equal("bytes in use after 10 more steps", allocated(), before)
+    require_equal("memory_allocated() after 10 more steps", allocated(), before)
 
 
 @row(
     "allocator",
     "reuse",
-    requires="freed memory is reused without a call of the device",
+    requires="freed memory is reused without a call to the driver",
     implement="a caching allocator",
-    without="each new tensor costs a call of the driver",
+    without="every new tensor costs a call to the driver",
     shown_by="runtime/allocator/caching_allocator.cc",
     required=False,
 )
@@ -182,21 +194,21 @@ def reuse(backend: Backend) -> None:
     first = x.data_ptr()
     del x
     y = torch.empty(MEGABYTE, device=backend.device)
-    require_equal("address of the next tensor of this size", y.data_ptr(), first)
+    require_equal("address of the next tensor of the same size", y.data_ptr(), first)
 
 
 @row(
     "allocator",
     "memory_info",
-    requires="free and total memory of the device can be queried",
+    requires="the device's free and total memory can be queried",
     implement="c10::DeviceAllocator::getMemoryInfo; torch.<device>.mem_get_info",
-    without="libraries cannot choose sizes",
+    without="libraries cannot choose sizes that fit into memory",
     shown_by="python/torch_openreg/openreg/memory.py",
     required=False,
 )
 def memory_info(backend: Backend) -> None:
     free, total = backend.function("mem_get_info")()
-    require(0 < free <= total, f"{free} bytes free of {total}")
+    require(0 < free <= total, f"mem_get_info() reports {free} free bytes of {total}")
 
 
 @row(
@@ -204,7 +216,7 @@ def memory_info(backend: Backend) -> None:
     "pools",
     requires="a memory pool keeps its own segments",
     implement="torch.<device>.MemPool, use_mem_pool; emptyCache(MempoolId_t)",
-    without="graphs cannot keep their memory",
+    without="graphs cannot keep memory of their own",
     shown_by="python/torch_openreg/openreg/memory_pool.py",
     required=False,
 )
@@ -216,18 +228,18 @@ def pools(backend: Backend) -> None:
     inside = x.data_ptr()
     del x
     y = torch.ones(MEGABYTE, device=backend.device)
-    require(y.data_ptr() != inside, "memory of the pool was used outside the pool")
+    require(y.data_ptr() != inside, "a tensor outside the pool got memory from the pool")
     with use(pool):
         z = torch.ones(MEGABYTE, device=backend.device)
-    require_equal("address of the next tensor of the pool", z.data_ptr(), inside)
+    require_equal("address of the next tensor in the pool", z.data_ptr(), inside)
 
 
 @row(
     "allocator",
     "streams_apart",
-    requires="memory freed on one stream is not used by another before the first one is done",
+    requires="memory freed on one stream is not used on another before the first stream is done",
     implement="free lists per stream, or events",
-    without="kernels of two streams use the same memory",
+    without="kernels on two streams use the same memory at the same time",
     shown_by="runtime/allocator/caching_allocator.cc",
 )
 def streams_apart(backend: Backend) -> None:
@@ -242,4 +254,4 @@ def streams_apart(backend: Backend) -> None:
     backend.current_stream().synchronize()
     side.synchronize()
     require(bool((result == 7).all()), "a stream read memory that another stream had overwritten")
-    require(all(bool((o == 1).all()) for o in others), "memory was used twice")
+    require(all(bool((o == 1).all()) for o in others), "two tensors got the same memory")

@@ -8,7 +8,7 @@ from torch_device_conformance.mode import autocast_policies
 
 FILE = "amp/autocast.cc"
 KERNELS = (
-    "KERNEL_PRIVATEUSEONE for the lists of ATen/autocast_mode.h, and a fallthrough for the rest"
+    "KERNEL_PRIVATEUSEONE for the lists in ATen/autocast_mode.h, and a fallthrough for the rest"
 )
 
 
@@ -20,9 +20,9 @@ def lower_types(backend: Backend) -> list[torch.dtype]:
 @row(
     "autocast",
     "lower",
-    requires="matrix products and convolutions run in the dtype of the region",
+    requires="matrix products and convolutions run in the region's dtype",
     implement=KERNELS + "; get_amp_supported_dtype",
-    without="a region has no effect, or every operator in it fails",
+    without="an autocast region has no effect, or every operator in it fails",
     shown_by=FILE,
 )
 def lower(backend: Backend) -> None:
@@ -58,15 +58,15 @@ def float32(backend: Backend) -> None:
                 "layer_norm": torch.nn.functional.layer_norm(x, (4,)),
                 "mse_loss": torch.nn.functional.mse_loss(x, x),
             }.items():
-                require_equal(f"dtype of {name} of {dtype}", found.dtype, torch.float32)
+                require_equal(f"dtype of {name} for a {dtype} input", found.dtype, torch.float32)
 
 
 @row(
     "autocast",
     "widest",
-    requires="operators of several tensors run in the widest dtype among them",
+    requires="operators that take several tensors run in their widest dtype",
     implement=KERNELS,
-    without="'expected scalar type Half but found Float'",
+    without="an error such as 'expected scalar type Half but found Float'",
     shown_by=FILE,
 )
 def widest(backend: Backend) -> None:
@@ -81,9 +81,9 @@ def widest(backend: Backend) -> None:
 @row(
     "autocast",
     "lists",
-    requires="each operator of torch's lists for devices has an autocast kernel",
+    requires="every operator in torch's autocast lists for devices has an autocast kernel",
     implement=KERNELS,
-    without="some operators keep a dtype that loses precision",
+    without="some operators run in a dtype that loses precision",
     shown_by=FILE,
 )
 def lists(backend: Backend) -> None:
@@ -94,20 +94,23 @@ def lists(backend: Backend) -> None:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
     ]
     if absent:
-        missing(f"{len(absent)} of torch's listed operators: {', '.join(absent[:12])}")
+        missing(
+            f"{len(absent)} operators in torch's lists have no {key} kernel: "
+            f"{', '.join(absent[:12])}{', ...' if len(absent) > 12 else ''}"
+        )
 
 
 def is_private(backend: Backend) -> bool:
-    """Returns whether the subject is the out-of-tree device, which has the key PrivateUse1."""
+    """Returns whether the subject is the out-of-tree device, whose dispatch key is PrivateUse1."""
     return backend.type == torch._C._get_privateuse1_backend_name()
 
 
 @row(
     "autocast",
     "gradients",
-    requires="gradients of a region have the dtype of their parameters",
-    implement="casts that autograd sees",
-    without="optimizers get gradients of another dtype",
+    requires="gradients computed through a region have the same dtype as their parameters",
+    implement="casts that autograd records",
+    without="gradients and parameters have different dtypes in the optimizer",
     shown_by=FILE,
 )
 def gradients(backend: Backend) -> None:
@@ -125,7 +128,8 @@ def gradients(backend: Backend) -> None:
 @row(
     "autocast",
     "grad_scaler",
-    requires="GradScaler scales, finds infinities, skips the step and lowers its scale",
+    requires="GradScaler scales the loss; if gradients are infinite, it skips the step and lowers "
+    "the scale",
     implement="aten::_amp_foreach_non_finite_check_and_unscale_, _amp_update_scale_",
     without="float16 training diverges at the first overflow",
     shown_by="aten/kernels",
@@ -142,8 +146,8 @@ def grad_scaler(backend: Backend) -> None:
         scaler.update()
 
     step(0.5)
-    require_equal("parameters after a good step", w, torch.full((3,), 0.5))
-    require_equal("scale after a good step", scaler.get_scale(), 2048.0)
+    require_equal("parameters after finite gradients", w, torch.full((3,), 0.5))
+    require_equal("scale after finite gradients", scaler.get_scale(), 2048.0)
     step(float("inf"))
     require_equal("parameters after an infinite gradient", w, torch.full((3,), 0.5))
     require_equal("scale after an infinite gradient", scaler.get_scale(), 1024.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a short program in a new Python process that loads the subject, for the contract rows."""
+"""Runs a short program for a contract row, in a new Python process that loads the subject."""
 
 import os
 import subprocess
@@ -24,9 +24,9 @@ class Ended:
     """The outcome of a process.
 
     Attributes:
-        status: exit status of the process; negative if a signal ended it.
-        output: text that it wrote to stdout.
-        errors: text that it wrote to stderr.
+        status: exit status of the process; the negative signal number if a signal ended it.
+        output: text that the process wrote to stdout.
+        errors: text that the process wrote to stderr.
     """
 
     status: int
@@ -43,8 +43,15 @@ def run(
 ) -> Ended:
     """Runs Python code in a new interpreter, where `device` is the subject's device.
 
+    Args:
+        backend: the subject.
+        lines: the code, which may be indented.
+        seconds: time limit for the process.
+        load: whether to load the subject and define `device` before the code runs.
+        environment: environment variables to add.
+
     Raises:
-        Finding: the process did not end in time.
+        Finding: the process did not exit in time.
     """
     subject = backend.subject
     values = {
@@ -66,7 +73,10 @@ def run(
         )
     except subprocess.TimeoutExpired as late:
         words = (late.stderr or b"").decode(errors="replace").strip()[-300:]
-        raise Finding(HANG, f"a process did not end within {seconds:g} s {words}") from None
+        raise Finding(
+            HANG,
+            f"the test process did not exit within {seconds:g} s; its stderr ends with: {words}",
+        ) from None
     return Ended(done.returncode, done.stdout.strip(), done.stderr.strip())
 
 
@@ -77,15 +87,15 @@ def survive(ended: Ended, what: str) -> Ended:
         Finding: the process crashed.
     """
     if ended.status < 0:
-        raise Finding(CRASH, f"{what}: signal {-ended.status}: {ended.errors[-600:]}")
+        raise Finding(CRASH, f"{what}: died of signal {-ended.status}: {ended.errors[-600:]}")
     return ended
 
 
 def succeed(ended: Ended, what: str) -> str:
-    """Returns what a process printed; the process must have succeeded.
+    """Returns what a process printed to stdout. The process must have succeeded.
 
     Raises:
-        Finding: the process crashed or failed.
+        Finding: the process crashed, or its exit status is not 0.
     """
     if survive(ended, what).status:
         last = ended.errors.splitlines()[-1] if ended.errors else ""

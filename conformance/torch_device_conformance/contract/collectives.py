@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for torch.distributed, checked by two processes on this machine."""
+"""Contract rows for torch.distributed, checked with two processes on this machine."""
 
 import tempfile
 
@@ -36,7 +36,7 @@ dist.destroy_process_group()
 def default_backend(backend: Backend) -> str:
     """Returns the name of the device's collective backend, or reports that it is missing."""
     if not torch.distributed.is_available():
-        missing("this torch was built without torch.distributed")
+        missing("the installed torch was built without torch.distributed")
     try:
         return torch.distributed.get_default_backend_for_device(backend.type)
     except (ValueError, KeyError):
@@ -44,7 +44,11 @@ def default_backend(backend: Backend) -> str:
 
 
 def two(backend: Backend, lines: str) -> list[str]:
-    """Runs Python code in two processes, rank 0 and rank 1, and returns what each printed."""
+    """Runs Python code in two processes, rank 0 and rank 1, and returns what each printed.
+
+    Raises:
+        Finding: a rank crashed, failed or did not exit in time.
+    """
     import os
     import subprocess
     import sys
@@ -72,10 +76,12 @@ def two(backend: Backend, lines: str) -> list[str]:
                 if process.returncode:
                     kind = CRASH if process.returncode < 0 else RAISES_WRONGLY
                     last = errors.strip().splitlines()[-1:] or [""]
-                    raise Finding(kind, f"a rank ended with {process.returncode}: {last[0]}")
+                    raise Finding(
+                        kind, f"a rank exited with status {process.returncode}: {last[0]}"
+                    )
                 words.append(output.strip())
         except subprocess.TimeoutExpired:
-            raise Finding(HANG, "two ranks did not end within 150 s") from None
+            raise Finding(HANG, "at least one of the two ranks did not exit within 150 s") from None
         finally:
             for process in ranks:
                 if process.poll() is None:
@@ -87,7 +93,7 @@ def two(backend: Backend, lines: str) -> list[str]:
 @row(
     "collectives",
     "default_backend",
-    requires="torch knows the collective backend of the device",
+    requires="torch knows the device's collective backend",
     implement=BACKEND,
     without="init_process_group() selects Gloo, which rejects the device's tensors",
     shown_by="python/torch_openreg/distributed/registration.py",
@@ -102,7 +108,7 @@ def registered(backend: Backend) -> None:
     "all_reduce",
     requires="all_reduce, broadcast and all_gather move data between processes",
     implement=BACKEND + "; a subclass of c10d::Backend",
-    without="no data-parallel training",
+    without="data-parallel training is impossible",
     shown_by=FILE,
     required=False,
     seconds=240,
@@ -119,15 +125,15 @@ def all_reduce(backend: Backend) -> None:
         print(x.tolist(), y.tolist(), [p.item() for p in parts])
     """
     wanted = "[3.0, 3.0, 3.0, 3.0] [1.0, 1.0] [0.0, 1.0]"
-    require_equal("values on the ranks", two(backend, lines), [wanted, wanted])
+    require_equal("output of the two ranks", two(backend, lines), [wanted, wanted])
 
 
 @row(
     "collectives",
     "ddp",
     requires="DistributedDataParallel gives both ranks the mean of their gradients",
-    implement="Work::getFuture, streams of the guard; TimerRegistry",
-    without="no data-parallel training",
+    implement="Work::getFuture; the guard's stream functions; TimerRegistry",
+    without="data-parallel training is impossible",
     shown_by="distributed/reducer_timer.cc",
     required=False,
     seconds=240,
@@ -141,4 +147,4 @@ def ddp(backend: Backend) -> None:
         model(torch.full((1, 2), float(rank + 1), device=here)).sum().backward()
         print(model.module.weight.grad.tolist())
     """
-    require_equal("gradients", two(backend, lines), ["[[1.5, 1.5]]"] * 2)
+    require_equal("gradients on the two ranks", two(backend, lines), ["[[1.5, 1.5]]"] * 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for torch.compile, from graph capture alone to generated code."""
+"""Contract rows for torch.compile, from graph capture to code generation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ INTERFACE = "torch._dynamo.device_interface.register_interface_for_device"
 
 
 def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Computes a value whose forward and backward the rows compile."""
+    """The function whose forward and backward the rows compile."""
     return torch.nn.functional.gelu(x @ y).softmax(-1) + y.sum()
 
 
 def compare(backend: Backend, compiler: str | Callable[..., Any]) -> None:
-    """Compiles `function` with its backward, and compares the results with those of eager mode."""
+    """Compiles `function` and its backward, and compares the results with eager mode."""
     torch._dynamo.reset()
     compiled = torch.compile(function, backend=compiler, fullgraph=True)
     results = []
@@ -30,15 +30,18 @@ def compare(backend: Backend, compiler: str | Callable[..., Any]) -> None:
     for name, found, wanted in zip(("result", "gradient"), results[1], results[0], strict=True):
         assert found is not None
         assert wanted is not None
-        require(torch.allclose(found, wanted, atol=1e-5), f"the {name} differs from eager mode")
+        require(
+            torch.allclose(found, wanted, atol=1e-5),
+            f"the {name} of the compiled function differs from eager mode",
+        )
 
 
 @row(
     "compiler",
     "fake_tensors",
     requires="fake tensors of the device propagate shapes without allocating memory",
-    implement="torch.<device>.is_available; meta kernels for operators of your own",
-    without="no torch.compile, no torch.export",
+    implement="torch.<device>.is_available; meta kernels for the backend's own operators",
+    without="torch.compile and torch.export fail",
     shown_by="python/torch_openreg/openreg/fakes.py",
 )
 def fake_tensors(backend: Backend) -> None:
@@ -52,9 +55,9 @@ def fake_tensors(backend: Backend) -> None:
 @row(
     "compiler",
     "dynamo",
-    requires="dynamo captures a graph of the device's operators",
+    requires="dynamo captures a graph of operators on the device",
     implement=INTERFACE,
-    without="torch.compile raises at the first call",
+    without="torch.compile raises an error at the first call",
     shown_by="compile/torch_openreg_compile/device_interface.py",
     seconds=120,
 )
@@ -66,8 +69,8 @@ def dynamo(backend: Backend) -> None:
     "compiler",
     "aot_autograd",
     requires="forward and backward are traced ahead of time",
-    implement=INTERFACE + "; fake and real strides that agree",
-    without="backends of torch.compile fail in training",
+    implement=INTERFACE + "; the same strides for fake and real tensors",
+    without="torch.compile backends fail in training",
     shown_by="compile/torch_openreg_compile/device_interface.py",
     seconds=120,
 )
@@ -80,7 +83,7 @@ def aot_autograd(backend: Backend) -> None:
     "inductor",
     requires="torch.compile with its default backend generates code for the device",
     implement="register_backend_for_device, register_device_op_overrides, a wrapper code generator",
-    without="torch.compile runs at the speed of eager mode, or raises",
+    without="torch.compile is no faster than eager mode, or raises an error",
     shown_by="compile/torch_openreg_compile/inductor.py",
     required=False,
     seconds=240,
@@ -94,7 +97,7 @@ def inductor(backend: Backend) -> None:
     "streams_and_guards",
     requires="dynamo's device interface describes streams, devices and capabilities",
     implement=INTERFACE + ": Event, Stream, Worker, current_device, get_raw_stream, ...",
-    without="Inductor raises when it generates code",
+    without="Inductor raises an error when it generates code",
     shown_by="compile/torch_openreg_compile/device_interface.py",
     required=False,
 )

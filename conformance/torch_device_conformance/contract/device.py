@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for the device guard: which device is current, and whether it is restored."""
+"""Contract rows for the device guard: the current device, and when it is restored."""
 
 import torch
 from torch_device_conformance.contract.row import (
@@ -19,7 +19,7 @@ FILE = "runtime/c10/guard.cc"
     "available",
     requires="torch.accelerator finds the device, and torch.<device>.is_available() never raises",
     implement="hooks isAvailable, deviceCount; torch.<device>.is_available, device_count",
-    without="programs written for any accelerator run on the CPU",
+    without="accelerator-agnostic programs run on the CPU",
     shown_by="runtime/c10/hooks.cc",
 )
 def available(backend: Backend) -> None:
@@ -28,13 +28,13 @@ def available(backend: Backend) -> None:
     found = torch.accelerator.current_accelerator()
     require_equal("current_accelerator()", found and found.type, backend.type)
     require_equal("device_count()", backend.function("device_count")(), backend.count())
-    require(backend.count() > 0, "no device")
+    require(backend.count() > 0, "the number of devices is 0")
 
 
 @row(
     "device",
     "set_device",
-    requires="torch.accelerator.set_device_index changes the current device, also for factories",
+    requires="torch.accelerator.set_device_index changes the current device, which factories use",
     implement=GUARD,
     without="all tensors are created on device 0",
     shown_by=FILE,
@@ -56,9 +56,9 @@ def set_device(backend: Backend) -> None:
 @row(
     "device",
     "guard_restores",
-    requires="a guard restores the previous device, also after an exception",
+    requires="a guard restores the previous device, even after an exception",
     implement=GUARD + "; uncheckedSetDevice must not throw",
-    without="later tensors are created on another device",
+    without="later tensors are created on the wrong device",
     shown_by=FILE,
 )
 def guard_restores(backend: Backend) -> None:
@@ -85,7 +85,7 @@ def guard_restores(backend: Backend) -> None:
     "operators_keep_current",
     requires="an operator on another device's tensor runs there; the current device stays the same",
     implement=GUARD + "; a guard in each kernel that is not called through the dispatcher",
-    without="results are on the wrong device if there are two",
+    without="results are on the wrong device if there are several",
     shown_by=FILE,
 )
 def operators_keep_current(backend: Backend) -> None:
@@ -103,18 +103,21 @@ def operators_keep_current(backend: Backend) -> None:
 @row(
     "device",
     "index_out_of_range",
-    requires="a device index that does not exist is an error at the call",
+    requires="a call with a device index that does not exist raises an error",
     implement="checks in setDevice and in the factories",
-    without="memory of another device is used, or the process crashes",
+    without="a different device is used, or the process crashes",
     shown_by=FILE,
 )
 def index_out_of_range(backend: Backend) -> None:
     beyond = backend.count()
     require_error(
-        f"empty on device {beyond} of {beyond}",
+        f"empty on device {beyond}, where only {beyond} devices exist",
         lambda: torch.empty(1, device=torch.device(backend.type, beyond)),
     )
-    require_error("set_device_index", lambda: torch.accelerator.set_device_index(beyond))
+    require_error(
+        f"set_device_index({beyond}), where only {beyond} devices exist",
+        lambda: torch.accelerator.set_device_index(beyond),
+    )
     torch.accelerator.set_device_index(backend.device.index or 0)
 
 
@@ -123,7 +126,7 @@ def index_out_of_range(backend: Backend) -> None:
     "synchronize",
     requires="torch.accelerator.synchronize and torch.<device>.synchronize wait for all work",
     implement="DeviceGuardImplInterface::synchronizeDevice; torch.<device>.synchronize",
-    without="measured times are wrong, and errors of kernels are not reported",
+    without="measured times are wrong, and kernel errors are not reported",
     shown_by=FILE,
     seconds=20,
 )
@@ -131,7 +134,7 @@ def synchronize(backend: Backend) -> None:
     backend.delay()
     x = torch.ones(1000, device=backend.device) * 3
     backend.function("synchronize")()
-    require(backend.current_stream().query(), "the stream is busy after synchronize()")
+    require(backend.current_stream().query(), "the current stream is busy after synchronize()")
     backend.synchronize()
     require_equal("value", x.sum().item(), 3000.0)
 
@@ -139,13 +142,16 @@ def synchronize(backend: Backend) -> None:
 @row(
     "device",
     "properties",
-    requires="name, properties and total memory can be queried",
+    requires="the device's name, properties and total memory can be queried",
     implement="torch.<device>.get_device_name, get_device_properties",
     without="libraries that choose a device by memory or name fail",
     shown_by="python/torch_openreg/openreg/devices.py",
     required=False,
 )
 def properties(backend: Backend) -> None:
-    require(bool(backend.function("get_device_name")(0)), "the device does not have a name")
+    require(bool(backend.function("get_device_name")(0)), "get_device_name(0) is empty")
     found = backend.function("get_device_properties")(0)
-    require(getattr(found, "total_memory", 0) > 0, "the properties do not have total_memory")
+    require(
+        getattr(found, "total_memory", 0) > 0,
+        "get_device_properties(0).total_memory does not exist or is 0",
+    )

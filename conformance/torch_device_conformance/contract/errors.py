@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for errors: which call must raise, and whether the device works afterwards."""
+"""Contract rows for errors: which call must raise them, and whether the device works afterwards."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ from torch_device_conformance.contract.row import (
 @row(
     "errors",
     "at_the_call",
-    requires="errors that follow from shapes and dtypes are raised by the call itself",
+    requires="a call raises the errors that follow from its shapes and dtypes",
     implement="checks (meta kernels) on the host before a kernel is queued",
-    without="the stack trace shows the wrong line, or the process dies",
+    without="the stack trace points to the wrong line, or the process dies",
     shown_by="aten/structured/structured.h",
 )
 def at_the_call(backend: Backend) -> None:
@@ -43,16 +43,16 @@ def at_the_call(backend: Backend) -> None:
         try:
             backend.synchronize()
         except Exception as error:
-            late(f"{name}: raised by synchronize(): {error}")
+            late(f"{name}: synchronize() raised the error, not the call: {error}")
         require_error(name, lambda: None)
 
 
 @row(
     "errors",
     "recovery",
-    requires="the device works after an error",
-    implement="errors are reported once and then cleared",
-    without="one bad call makes a notebook unusable",
+    requires="the device continues to work after an error",
+    implement="errors that are reported once and then cleared",
+    without="one wrong call makes a notebook unusable",
     shown_by="runtime/c10/error.cc",
 )
 def recovery(backend: Backend) -> None:
@@ -60,15 +60,15 @@ def recovery(backend: Backend) -> None:
     for _ in range(3):
         require_error("mm of vectors", lambda: torch.mm(x, x))
         backend.synchronize()
-        require_equal("a sum after it", (x + 1).sum().item(), 6.0)
+        require_equal("a sum after the error", (x + 1).sum().item(), 6.0)
 
 
 @row(
     "errors",
     "missing_operator",
-    requires="a missing kernel raises NotImplementedError with the operator and the device",
-    implement="no fallback that returns garbage",
-    without="operators that are not implemented return results",
+    requires="an operator without a kernel raises an error that names the operator",
+    implement="no fallback that returns undefined results",
+    without="operators that are not implemented return wrong results",
     shown_by="aten/fallback/boxed_fallback.cc",
 )
 def missing_operator(backend: Backend) -> None:
@@ -76,18 +76,18 @@ def missing_operator(backend: Backend) -> None:
     library.define("absent(Tensor x) -> Tensor")
     x = torch.ones(2, device=backend.device)
     error = require_error(
-        "an operator that has no kernel at all", lambda: torch.ops.conformance_probe.absent(x)
+        "an operator without any kernel", lambda: torch.ops.conformance_probe.absent(x)
     )
-    require("absent" in str(error), f"the error does not name the operator: {error}")
+    require("absent" in str(error), f"the error does not name the operator 'absent': {error}")
     library._destroy()
 
 
 @row(
     "errors",
     "mixed_devices",
-    requires="a call with dimensioned tensors of the CPU and of the device raises an error",
+    requires="a call that mixes CPU and device tensors raises an error, except for 0-dim tensors",
     implement="common device checks (torchgen generates them), also in a boxed fallback",
-    without="silent copies, or a kernel that reads host memory",
+    without="tensors are copied silently, or a kernel reads host memory",
     shown_by="aten/fallback/host_arguments.cc",
 )
 def mixed_devices(backend: Backend) -> None:

@@ -16,14 +16,14 @@ from torch_device_conformance.contract.streams import slow_value
 FILE = "runtime/c10/guard.cc"
 GUARD = "DeviceGuardImplInterface: record, block, queryEvent, synchronizeEvent, destroyEvent"
 
-# Seconds after which an event that has not fired counts as broken.
+# The time in seconds within which an event must complete.
 PATIENCE = 10.0
 
 
 @row(
     "events",
     "query",
-    requires="an event is done when the work before it is done, and not earlier",
+    requires="an event completes when the work before it completes, and not earlier",
     implement=GUARD,
     without="allocators and data loaders that poll events wait forever",
     shown_by=FILE,
@@ -31,21 +31,21 @@ PATIENCE = 10.0
 )
 def query(backend: Backend) -> None:
     event = torch.Event(backend.device)
-    require(event.query(), "an event that was never recorded is not done")
+    require(event.query(), "query() is false for an event that was never recorded")
     delayed = backend.delay()
     event.record()
     if delayed:
-        require(not event.query(), "the event is done while a kernel before it runs")
+        require(not event.query(), "query() is true while a kernel before the event is running")
     deadline = time.monotonic() + PATIENCE
     while not event.query():
-        require(time.monotonic() < deadline, f"the event did not fire within {PATIENCE:g} s")
+        require(time.monotonic() < deadline, f"the event did not complete within {PATIENCE:g} s")
         time.sleep(0.001)
 
 
 @row(
     "events",
     "synchronize",
-    requires="event.synchronize() returns when the event has fired",
+    requires="event.synchronize() returns when the event has completed",
     implement="synchronizeEvent",
     without="the host reads values too early",
     shown_by=FILE,
@@ -58,17 +58,17 @@ def synchronize(backend: Backend) -> None:
         event = torch.Event(backend.device)
         event.record()
     event.synchronize()
-    require(event.query(), "the event is not done after synchronize()")
+    require(event.query(), "query() is false after event.synchronize()")
     host = torch.empty_like(x, device="cpu")
     with backend.stream():
         host.copy_(x)
-    require(bool((host == 4).all()), "the value is not there after synchronize()")
+    require(bool((host == 4).all()), "the kernel's result is missing after event.synchronize()")
 
 
 @row(
     "events",
     "wait",
-    requires="stream.wait_event delays later work of the stream without blocking the host",
+    requires="stream.wait_event delays later work on the stream without blocking the host",
     implement="block",
     without="data races between streams",
     shown_by=FILE,
@@ -84,7 +84,7 @@ def wait(backend: Backend) -> None:
         with other:
             y = x + 1
         other.synchronize()
-        require(bool((y == 6).all()), "a stream that waited read the old value")
+        require(bool((y == 6).all()), "a stream that waited for an event read the old value")
 
 
 @row(
@@ -108,16 +108,17 @@ def elapsed_time(backend: Backend) -> None:
     last.synchronize()
     wall = (time.monotonic() - before) * 1e3
     found = first.elapsed_time(last)
-    require(found > 0, f"{found} ms between two events with kernels between them")
-    require(found <= wall * 1.05 + 1, f"{found:.3f} ms between events, {wall:.3f} ms on the clock")
+    times = f"elapsed_time is {found:.3f} ms, but the host's clock measured {wall:.3f} ms"
+    require(found > 0, f"elapsed_time is {found} ms although kernels ran between the events")
+    require(found <= wall * 1.05 + 1, times)
     if delayed:
-        require(found > wall / 4, f"{found:.3f} ms between events, {wall:.3f} ms on the clock")
+        require(found > wall / 4, times)
 
 
 @row(
     "events",
     "timing_disabled",
-    requires="elapsed_time of events without timing raises an error",
+    requires="elapsed_time raises an error for events without timing",
     implement="a check in elapsedTime",
     without="elapsed_time returns a meaningless number",
     shown_by=FILE,
@@ -135,7 +136,7 @@ def timing_disabled(backend: Backend) -> None:
     "record_again",
     requires="an event that is recorded again refers to the new position",
     implement="record on an event that was recorded before",
-    without="loops that reuse events race",
+    without="data races in loops that reuse events",
     shown_by=FILE,
 )
 def record_again(backend: Backend) -> None:
@@ -146,5 +147,5 @@ def record_again(backend: Backend) -> None:
     if not delayed:
         missing(f"torch.{backend.type}._sleep: this row needs a delay kernel")
     event.record()
-    require(not event.query(), "the event still refers to its first position")
+    require(not event.query(), "query() still refers to the event's first recording")
     event.synchronize()

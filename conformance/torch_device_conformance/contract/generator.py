@@ -25,7 +25,7 @@ DRAWS: dict[str, Callable[[torch.device], torch.Tensor]] = {
 @row(
     "generator",
     "torch_manual_seed",
-    requires="torch.manual_seed seeds the random numbers of the device",
+    requires="torch.manual_seed seeds the device's random numbers",
     implement="torch.<device>.manual_seed_all, _is_in_bad_fork; " + HOOKS,
     without="training is not reproducible",
     shown_by=MODULE,
@@ -37,7 +37,7 @@ def torch_manual_seed(backend: Backend) -> None:
         second = draw(backend.device).cpu()
         torch.manual_seed(5)
         require_equal(f"{name} after the same seed", draw(backend.device), first)
-        require(not torch.equal(first, second), f"{name} draws the same numbers twice")
+        require(not torch.equal(first, second), f"two calls of {name} draw the same numbers")
         torch.manual_seed(6)
         require(not torch.equal(draw(backend.device).cpu(), first), f"{name} ignores the seed")
 
@@ -45,9 +45,9 @@ def torch_manual_seed(backend: Backend) -> None:
 @row(
     "generator",
     "manual_seed",
-    requires="torch.<device>.manual_seed seeds the device and not the CPU's generator",
+    requires="torch.<device>.manual_seed seeds the device's generator but not the CPU's",
     implement="torch.<device>.manual_seed, manual_seed_all",
-    without="libraries that seed the device have no effect",
+    without="libraries cannot seed the device",
     shown_by=MODULE,
 )
 def manual_seed(backend: Backend) -> None:
@@ -63,9 +63,9 @@ def manual_seed(backend: Backend) -> None:
 @row(
     "generator",
     "state",
-    requires="the state of the generator can be saved and restored",
+    requires="the generator's state can be saved and restored",
     implement="get_state, set_state; torch.<device>.get_rng_state, set_rng_state",
-    without="checkpoints (activations, files) do not reproduce dropout",
+    without="activation checkpointing and checkpoint files do not reproduce dropout",
     shown_by=FILE,
 )
 def state(backend: Backend) -> None:
@@ -93,7 +93,7 @@ def own(backend: Backend) -> None:
     first = torch.randn(20, device=backend.device, generator=a).cpu()
     torch.randn(20, device=backend.device)
     require_equal(
-        "the same seed of another generator",
+        "randn with another generator that has the same seed",
         torch.randn(20, device=backend.device, generator=b),
         first,
     )
@@ -101,14 +101,14 @@ def own(backend: Backend) -> None:
     wanted = torch.randn(20, device=backend.device).cpu()
     torch.manual_seed(9)
     torch.randn(20, device=backend.device, generator=a)
-    require_equal("the default generator", torch.randn(20, device=backend.device), wanted)
+    require_equal("randn of the default generator", torch.randn(20, device=backend.device), wanted)
 
 
 @row(
     "generator",
     "cpu_apart",
-    requires="random numbers of the device do not change the CPU's generator",
-    implement="a generator of the device, also in fallbacks",
+    requires="drawing random numbers on the device does not change the CPU's generator",
+    implement="a generator for the device, which fallbacks use as well",
     without="data augmentation on the host depends on the model",
     shown_by="aten/fallback/queued_call.cc",
 )
@@ -122,8 +122,8 @@ def cpu_apart(backend: Backend) -> None:
 @row(
     "generator",
     "fork_rng",
-    requires="torch.random.fork_rng(device_type=...) restores the state",
-    implement="get_rng_state, set_rng_state, device_count of the module",
+    requires="torch.random.fork_rng(device_type=...) restores the generator's state",
+    implement="torch.<device>.get_rng_state, set_rng_state, device_count",
     without="checkpoint(preserve_rng_state=True) fails",
     shown_by=MODULE,
 )
@@ -141,7 +141,7 @@ def fork_rng(backend: Backend) -> None:
     "checkpoint",
     requires="torch.utils.checkpoint reproduces dropout in backward",
     implement="get_rng_state, set_rng_state; torch.<device>._initialized",
-    without="gradients are computed with another mask than the loss",
+    without="gradients are computed with a different mask than the loss",
     shown_by=MODULE,
 )
 def checkpoint(backend: Backend) -> None:
@@ -151,4 +151,4 @@ def checkpoint(backend: Backend) -> None:
     x = torch.ones(1000, device=backend.device, requires_grad=True)
     y = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
     y.sum().backward()
-    require_equal("gradient, which is the mask", x.grad, y)
+    require_equal("gradient, which must equal the scaled mask", x.grad, y)

@@ -5,11 +5,11 @@ import torch
 from torch_device_conformance.contract.row import Backend, require, require_equal, row
 
 FILE = "runtime/c10/graph.cc"
-GRAPH = "at::GraphImplInterface by REGISTER_GRAPH_IMPL; isStreamCapturing of the guard"
+GRAPH = "at::GraphImplInterface, registered by REGISTER_GRAPH_IMPL; the guard's isStreamCapturing"
 
 
 def capture(backend: Backend, x: torch.Tensor) -> tuple[torch.accelerator.Graph, torch.Tensor]:
-    """Captures 2 * x + 1. Returns the graph and the tensor that its replays write."""
+    """Captures 2 * x + 1. Returns the graph and the tensor to which its replays write."""
     graph = torch.accelerator.Graph()
     side = backend.stream()
     side.wait_stream(backend.current_stream())
@@ -44,7 +44,7 @@ def replay(backend: Backend) -> None:
 @row(
     "graphs",
     "memory",
-    requires="memory of a graph is not reused while the graph exists",
+    requires="a graph's memory is not reused while the graph exists",
     implement="pools: capture_begin(pool), releasePool",
     without="replays overwrite other tensors",
     shown_by=FILE,
@@ -56,16 +56,16 @@ def memory(backend: Backend) -> None:
     others = [torch.full((1 << 16,), 7.0, device=backend.device) for _ in range(8)]
     graph.replay()
     backend.synchronize()
-    require(all(bool((o == 7).all()) for o in others), "a replay wrote to memory of another tensor")
+    require(all(bool((o == 7).all()) for o in others), "a replay wrote to another tensor's memory")
     require(bool((y == 3).all()), "the result of the replay is wrong")
 
 
 @row(
     "graphs",
     "unsupported_raises",
-    requires="what cannot be captured, such as reading a value on the host, raises an error",
-    implement="a check in synchronizing calls while capturing",
-    without="the graph replays old values",
+    requires="calls that cannot be captured, such as item(), raise an error during a capture",
+    implement="a check in the calls that synchronize",
+    without="replays use old values",
     shown_by=FILE,
     required=False,
 )
@@ -84,5 +84,5 @@ def unsupported_raises(backend: Backend) -> None:
             graph.capture_end()
         except Exception:
             raised = True
-    require(raised, "item() does not raise during a capture")
-    require_equal("a sum afterwards", torch.ones(3, device=backend.device).sum().item(), 3.0)
+    require(raised, "neither item() nor capture_end() raised an error")
+    require_equal("a sum after the capture", torch.ones(3, device=backend.device).sum().item(), 3.0)

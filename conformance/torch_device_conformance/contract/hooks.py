@@ -30,7 +30,7 @@ MODULE = (
     "module",
     requires="torch.<device> has the functions that torch looks up by name",
     implement="torch._register_device_module(name, module)",
-    without="torch's own code raises AttributeError at the first use of each",
+    without="torch itself raises AttributeError when it first uses a missing function",
     shown_by="python/torch_openreg/openreg/__init__.py",
 )
 def module(backend: Backend) -> None:
@@ -63,7 +63,7 @@ def methods(backend: Backend) -> None:
     "hooks",
     "backward_first",
     requires="a backward pass may be the first use of the device in a process",
-    implement="hooks init, hasPrimaryContext, deviceCount; setDevice on any thread",
+    implement="hooks init, hasPrimaryContext, deviceCount; setDevice that works on any thread",
     without="the autograd thread fails: 'PyTorch is not linked with support for ...'",
     shown_by="runtime/c10/hooks.cc",
     seconds=180,
@@ -74,14 +74,14 @@ def backward_first(backend: Backend) -> None:
         (x * x).sum().backward()
         print(x.grad.cpu().tolist())
     """
-    require_equal("gradient", succeed(run(backend, lines), "backward"), "[2.0, 2.0, 2.0]")
+    require_equal("gradient", succeed(run(backend, lines), "a backward pass"), "[2.0, 2.0, 2.0]")
 
 
 @row(
     "hooks",
     "resize_storage",
-    requires="untyped_storage().resize_() grows and shrinks a storage and keeps its values",
-    implement="hook resizePrivateUse1Bytes, with a guard for storage.device()",
+    requires="untyped_storage().resize_() changes a storage's size and keeps its values",
+    implement="hook resizePrivateUse1Bytes, which guards storage.device()",
     without="FSDP, which frees parameters this way, fails",
     shown_by="aten/tensors/storage.cc",
 )
@@ -89,18 +89,18 @@ def resize_storage(backend: Backend) -> None:
     x = torch.arange(4.0, device=backend.device)
     storage = x.untyped_storage()
     storage.resize_(64)
-    require_equal("bytes", storage.nbytes(), 64)
-    require_equal("values", x, torch.arange(4.0))
+    require_equal("nbytes() after resize_(64)", storage.nbytes(), 64)
+    require_equal("values after resize_(64)", x, torch.arange(4.0))
     storage.resize_(0)
-    require_equal("bytes", storage.nbytes(), 0)
+    require_equal("nbytes() after resize_(0)", storage.nbytes(), 0)
 
 
 @row(
     "hooks",
     "generator",
-    requires="torch.Generator(device=...) makes a generator of the device",
+    requires="torch.Generator(device=...) creates a generator for the device",
     implement="hooks getDefaultGenerator, getNewGenerator",
-    without="no reproducible random numbers, no dropout with a generator",
+    without="random numbers are not reproducible",
     shown_by="runtime/c10/generator.cc",
 )
 def generator(backend: Backend) -> None:

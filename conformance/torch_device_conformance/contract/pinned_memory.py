@@ -18,7 +18,7 @@ HOST = "hook getPinnedMemoryAllocator; at::HostAllocator; hook isPinnedPtr"
 )
 def pin(backend: Backend) -> None:
     x = torch.arange(1000.0)
-    require(not x.is_pinned(), "ordinary memory counts as pinned")
+    require(not x.is_pinned(), "is_pinned() is true for pageable memory")
     y = x.pin_memory()
     require(y.is_pinned(), "is_pinned() is false after pin_memory()")
     require_equal("values", y, x)
@@ -31,7 +31,7 @@ def pin(backend: Backend) -> None:
     "round_trip",
     requires="non_blocking copies to and from pinned memory are correct after a synchronization",
     implement="an asynchronous copy in stream order",
-    without="wrong batches",
+    without="batches contain wrong values",
     shown_by="aten/tensors/copy.cc",
 )
 def round_trip(backend: Backend) -> None:
@@ -49,7 +49,7 @@ def round_trip(backend: Backend) -> None:
     "pageable_is_safe",
     requires="a pageable source may be changed immediately after copy_(non_blocking=True)",
     implement="a staged or synchronous copy if the source is not pinned",
-    without="batches on the device have values that were written later",
+    without="batches on the device contain values that were written to the source later",
     shown_by="aten/tensors/copy.cc",
 )
 def pageable_is_safe(backend: Backend) -> None:
@@ -58,15 +58,15 @@ def pageable_is_safe(backend: Backend) -> None:
     backend.delay()
     y = x.to(backend.device, non_blocking=True)
     x.zero_()
-    require(bool((y == 1).all()), "the copy has values that were written after it")
+    require(bool((y == 1).all()), "the copy contains values that were written after the call")
 
 
 @row(
     "pinned_memory",
     "freed_early",
     requires="pinned memory is not reused before the copy that reads it is done",
-    implement="record_event of the host allocator",
-    without="batches of a data loader overwrite each other",
+    implement="the host allocator's record_event",
+    without="a data loader's batches overwrite each other",
     shown_by=FILE,
 )
 def freed_early(backend: Backend) -> None:
@@ -86,7 +86,7 @@ def freed_early(backend: Backend) -> None:
     "data_loader",
     requires="a DataLoader with pin_memory=True pins its batches for this device",
     implement=HOST,
-    without="input pipelines do not overlap",
+    without="copies of batches do not overlap with computation",
     shown_by=FILE,
 )
 def data_loader(backend: Backend) -> None:

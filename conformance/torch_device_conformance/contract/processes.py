@@ -10,8 +10,8 @@ from torch_device_conformance.verdict.verdict import CRASH, HANG
     "processes",
     "autoload",
     requires="`import torch` registers the device without another import",
-    implement="an entry point of the group torch.backends",
-    without="each program needs an import that it does not use otherwise",
+    implement="an entry point in the group torch.backends",
+    without="every program needs an additional import",
     shown_by="autoload/torch_openreg_autoload/__init__.py",
     required=False,
     seconds=180,
@@ -23,15 +23,15 @@ def autoload(backend: Backend) -> None:
     """
     done = run(backend, lines, load=False, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"})
     if done.status > 0:
-        missing(done.errors.splitlines()[-1] if done.errors else "no output")
-    require_equal("a sum", succeed(done, "a program that imports torch alone"), "2.0")
+        missing(done.errors.splitlines()[-1] if done.errors else "the process wrote no error")
+    require_equal("a sum", succeed(done, "a program that imports only torch"), "2.0")
 
 
 @row(
     "processes",
     "autoload_off",
     requires="TORCH_DEVICE_BACKEND_AUTOLOAD=0 disables the backend",
-    implement="only the entry point: no .pth file and no import hook of torch",
+    implement="registration only through the entry point, without a .pth file or an import hook",
     without="a broken backend cannot be disabled",
     shown_by="autoload/torch_openreg_autoload/__init__.py",
     seconds=180,
@@ -42,7 +42,7 @@ def autoload_off(backend: Backend) -> None:
         print(torch._C._get_privateuse1_backend_name())
     """
     done = run(backend, lines, load=False, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
-    require_equal("name of the backend", succeed(done, "import torch"), "privateuseone")
+    require_equal("name of the registered backend", succeed(done, "import torch"), "privateuseone")
 
 
 @row(
@@ -84,13 +84,13 @@ def fork(backend: Backend) -> None:
     """
     words = succeed(run(backend, lines), "fork").splitlines()
     if words[0] == "hang":
-        raise Finding(HANG, "a forked child that used the device did not end")
+        raise Finding(HANG, "a forked child that used the device did not exit within 40 s")
     if words[0].startswith("signal"):
         raise Finding(CRASH, f"a forked child that used the device died of {words[0]}")
     if words[0] == "status 4":
         # The device works in the child, which is more than torch requires.
         return
-    require_equal("a sum of the parent after the fork", words[1], "12.0")
+    require_equal("a sum in the parent after the fork", words[1], "12.0")
 
 
 @row(
@@ -118,9 +118,9 @@ def fork_of_cpu_work(backend: Backend) -> None:
 @row(
     "processes",
     "exit_with_work",
-    requires="a process may exit with queued kernels: no crash, no hang, the right exit status",
-    implement="shutdown that drops or finishes work before torch is unloaded",
-    without="successful jobs count as failed",
+    requires="a process with queued kernels exits with its own exit status, without crash or hang",
+    implement="a shutdown that drops or finishes queued work before torch is unloaded",
+    without="successful jobs are reported as failed",
     shown_by="runtime/c10/shutdown.cc",
     seconds=180,
 )
@@ -146,7 +146,7 @@ def exit_with_work(backend: Backend) -> None:
     "unhandled_exception",
     requires="an unhandled exception is printed, and the exit status is 1",
     implement="destructors that do not throw",
-    without="the message of the original error is lost",
+    without="the original error's message is lost",
     shown_by="runtime/c10/shutdown.cc",
     seconds=180,
 )

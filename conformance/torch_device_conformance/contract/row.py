@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A row of the runtime contract: a requirement of torch and the check for it."""
+"""A row of the runtime contract: a requirement that torch places on a device, with its check."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from torch_device_conformance.verdict.verdict import (
 
 
 class Finding(Exception):
-    """Raised by a row whose requirement the subject does not meet.
+    """Raised by a row's check if the subject does not meet the requirement.
 
     Attributes:
         verdict: the verdict of the row.
@@ -49,16 +49,16 @@ def require(condition: bool, message: str) -> None:
 def require_equal(what: str, found: Any, wanted: Any) -> None:
     """Reports a wrong result unless two values are equal.
 
-    Tensors are equal if dtype, shape and values are, on whichever devices they are.
+    Tensors are equal if their dtypes, shapes and values are equal. Their devices may differ.
     """
     if isinstance(wanted, torch.Tensor) or isinstance(found, torch.Tensor):
         found, wanted = (torch.as_tensor(x).detach().cpu() for x in (found, wanted))
         equal = found.dtype == wanted.dtype and found.shape == wanted.shape
         equal = equal and bool(torch.equal(found, wanted))
         if not equal:
-            wrong(f"{what}: {_brief(found)}, not {_brief(wanted)}")
+            wrong(f"{what}: got {_brief(found)}, expected {_brief(wanted)}")
     elif found != wanted:
-        wrong(f"{what}: {found!r}, not {wanted!r}")
+        wrong(f"{what}: got {found!r}, expected {wanted!r}")
 
 
 def _brief(x: torch.Tensor) -> str:
@@ -67,17 +67,26 @@ def _brief(x: torch.Tensor) -> str:
 
 
 def require_error(what: str, call: Callable[[], Any], *kinds: type[BaseException]) -> Exception:
-    """Makes a call that must raise an error, of one of `kinds` if given; returns the error."""
+    """Makes a call that must raise an error, and returns the error.
+
+    Args:
+        what: description of the call, for messages.
+        call: the call.
+        kinds: the accepted types of the error; any type if none is given.
+
+    Raises:
+        Finding: the call raised no error, or an error of a different type.
+    """
     try:
         call()
     except Exception as error:
         if kinds and not isinstance(error, kinds):
             names = " or ".join(kind.__name__ for kind in kinds)
             raise Finding(
-                RAISES_WRONGLY, f"{what}: {type(error).__name__}: {error}, not {names}"
+                RAISES_WRONGLY, f"{what}: got {type(error).__name__}: {error}; expected {names}"
             ) from None
         return error
-    raise Finding(ACCEPTS_WRONGLY, f"{what}: no error")
+    raise Finding(ACCEPTS_WRONGLY, f"{what}: raised no error")
 
 
 def late(message: str) -> NoReturn:
@@ -86,10 +95,10 @@ def late(message: str) -> NoReturn:
 
 
 class Backend:
-    """What rows use of the subject: its device, its module and functions that every device has.
+    """The subject as the rows use it: its device, its module and what every device supports.
 
     Attributes:
-        subject: the description of the backend, for processes that load it themselves.
+        subject: the subject's description, for processes that load the backend themselves.
         device: the subject's device, with an index.
         type: the device type's name.
     """
@@ -126,7 +135,7 @@ class Backend:
         return self.device if self.type == "cpu" else torch.device(self.type, self.count() - 1)
 
     def synchronize(self) -> None:
-        """Waits for all work of the device."""
+        """Waits for all work on the device."""
         if self.type != "cpu":
             torch.accelerator.synchronize(self.device)
 
@@ -135,7 +144,7 @@ class Backend:
         return torch.Stream(self.device)
 
     def current_stream(self) -> torch.Stream:
-        """Returns the current stream of the device."""
+        """Returns the device's current stream."""
         return torch.accelerator.current_stream(self.device)
 
     def delay(self, duration: int = LONG) -> bool:
@@ -159,10 +168,10 @@ class Row:
         area: the part of the contract, such as "streams".
         name: name of the row, unique in its area.
         check: raises `Finding` if the subject does not meet the requirement.
-        requires: what torch, or a program written for any accelerator, requires.
+        requires: what torch or an accelerator-agnostic program requires.
         implement: the API to implement.
-        without: consequence for a program if the API is not implemented.
-        shown_by: file of torch_openreg that implements the API.
+        without: the consequence for a program if the API is not implemented.
+        shown_by: the file in torch_openreg that implements the API.
         required: whether torch itself depends on the API.
         seconds: time after which the row counts as a hang.
     """
@@ -202,7 +211,7 @@ def row(
     def register(check: Callable[[Backend], None]) -> Callable[[Backend], None]:
         made = Row(area, name, check, requires, implement, without, shown_by, required, seconds)
         if made.case in _rows:
-            raise ValueError(f"two rows have the name {made.case}; rename one of them")
+            raise ValueError(f"two rows are named {made.case}; rename one of them")
         _rows[made.case] = made
         return check
 
@@ -210,5 +219,5 @@ def row(
 
 
 def registered() -> dict[Case, Row]:
-    """Returns the rows of all imported modules, by case, in the order of their definition."""
+    """Returns the rows of all imported modules by case, in the order in which they were defined."""
     return _rows

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from torch_device_conformance.contract.row import Row, registered
 from torch_device_conformance.verdict.verdict import Case
 
-# The areas of the contract, in the order of reports. Each is a module in this folder.
+# The areas of the contract, in the order in which reports list them. Each is a module in this
+# folder.
 AREAS = (
     "device",
     "hooks",

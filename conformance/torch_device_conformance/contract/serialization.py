@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for saved files, pickling and copying of objects."""
+"""Contract rows for saving, pickling and copying objects."""
 
 import copy
 import io
@@ -15,7 +15,7 @@ STORAGE = "aten::set_.source_Storage_storage_offset; storages that copy to the C
 
 
 def saved(value: Any, **options: Any) -> Any:
-    """Saves a value with torch.save and returns what torch.load reads, with its `options`."""
+    """Saves a value with torch.save, and loads it with torch.load and its `options`."""
     file = io.BytesIO()
     torch.save(value, file)
     file.seek(0)
@@ -23,7 +23,7 @@ def saved(value: Any, **options: Any) -> Any:
 
 
 def same(what: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Checks that a tensor has the values, strides, offset and device of another."""
+    """Checks that two tensors have the same values, strides, storage offset and device."""
     require_equal(f"values of {what}", found, wanted)
     require_equal(f"strides of {what}", found.stride(), wanted.stride())
     require_equal(f"storage offset of {what}", found.storage_offset(), wanted.storage_offset())
@@ -35,7 +35,7 @@ def same(what: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
     "save_and_load",
     requires="torch.save and torch.load keep values, dtypes, strides, offsets and the device",
     implement=STORAGE,
-    without="no checkpoints",
+    without="checkpoints cannot be saved or loaded",
     shown_by=FILE,
 )
 def save_and_load(backend: Backend) -> None:
@@ -53,7 +53,7 @@ def save_and_load(backend: Backend) -> None:
     kept = saved(torch.nn.Parameter(x))
     require(
         isinstance(kept, torch.nn.Parameter) and kept.requires_grad,
-        "a parameter became an ordinary tensor",
+        "a parameter is no longer a Parameter that requires gradients after loading",
     )
 
 
@@ -75,7 +75,7 @@ def shared_storage(backend: Backend) -> None:
 @row(
     "serialization",
     "map_location",
-    requires="map_location moves tensors to the CPU, to the device and to another index",
+    requires="map_location moves tensors to the CPU, to the device and to a different index",
     implement="torch.<device> module; hook isAvailable; storages that copy",
     without="checkpoints load only on the device that saved them",
     shown_by=FILE,
@@ -88,16 +88,20 @@ def map_location(backend: Backend) -> None:
         require_equal(f"values with map_location={place}", loaded, x)
         require_equal("device", loaded.device.type, torch.device(place).type)
         require_equal("strides", loaded.stride(), x.stride())
-    require_equal("index", saved(x, map_location=last).device, last)
-    require_equal("from the CPU", saved(x.cpu(), map_location=last).device, last)
+    require_equal(f"device with map_location={last}", saved(x, map_location=last).device, last)
+    require_equal(
+        f"device of a CPU tensor with map_location={last}",
+        saved(x.cpu(), map_location=last).device,
+        last,
+    )
 
 
 @row(
     "serialization",
     "without_device",
-    requires="a file saved on the device loads with map_location='cpu' without the device",
+    requires="without the backend, map_location='cpu' loads a file that was saved on the device",
     implement="nothing if torch.save is used; a pickle must not need the backend",
-    without="models cannot be shared",
+    without="models can be loaded only where the backend is installed",
     shown_by=FILE,
     seconds=180,
 )
@@ -121,7 +125,7 @@ def without_device(backend: Backend) -> None:
     "pickle",
     requires="pickle keeps values, strides and the device",
     implement=STORAGE,
-    without="multiprocessing and caches lose tensors",
+    without="multiprocessing and caches cannot transfer or store tensors",
     shown_by=FILE,
 )
 def pickles(backend: Backend) -> None:
@@ -154,7 +158,7 @@ def deepcopy(backend: Backend) -> None:
 @row(
     "serialization",
     "state_dict",
-    requires="training continues after state_dict of a model and an optimizer are loaded",
+    requires="training continues correctly after loading a model's and an optimizer's state_dict",
     implement="aten::_has_compatible_shallow_copy_type for param.data = tensor",
     without="training cannot be resumed",
     shown_by="aten/tensors/views.cc",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for memory that is shared with other processes and libraries."""
+"""Contract rows for sharing memory with other processes and libraries."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from torch_device_conformance.verdict.verdict import CRASH, HANG, RAISES_WRONGLY
 @row(
     "sharing",
     "dlpack",
-    requires="torch.from_dlpack imports a tensor of the device without a copy",
-    implement="Tensor.__dlpack_device__ for the device's name: torch's own test never matches it",
+    requires="torch.from_dlpack imports a device tensor without a copy",
+    implement="Tensor.__dlpack_device__: torch's own does not recognize the device's name",
     without="tensors cannot be exchanged with other libraries",
     shown_by="python/torch_openreg/openreg/dlpack.py",
 )
@@ -33,8 +33,8 @@ def dlpack(backend: Backend) -> None:
 @row(
     "sharing",
     "dlpack_order",
-    requires="a consumer on another stream sees the results of the producer's stream",
-    implement="the stream argument of __dlpack__",
+    requires="a consumer on a different stream sees the results of the producer's stream",
+    implement="__dlpack__ with its argument `stream`",
     without="data races between libraries",
     shown_by="python/torch_openreg/openreg/dlpack.py",
     required=False,
@@ -53,7 +53,7 @@ def dlpack_order(backend: Backend) -> None:
 
 
 def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
-    """Runs in the receiver: gets a tensor, adds 1 to it, and reports the values that it had."""
+    """Runs in the receiver: gets a tensor, adds 1 to it, and reports its original values."""
     subject.load()
     tensor = inbox.get()
     seen = tensor.cpu().tolist()
@@ -66,8 +66,8 @@ def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
 @row(
     "sharing",
     "multiprocessing",
-    requires="a tensor on a torch.multiprocessing queue is the same memory in the other process",
-    implement="reducers of Tensor, Parameter and UntypedStorage by ForkingPickler.register",
+    requires="a tensor sent through a torch.multiprocessing queue shares memory with the receiver",
+    implement="ForkingPickler.register, with reducers for Tensor, Parameter and UntypedStorage",
     without="'_share_filename_: only available on CPU'",
     shown_by="python/torch_openreg/openreg/sharing.py",
     required=False,
@@ -75,7 +75,8 @@ def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
 )
 def processes(backend: Backend) -> None:
     context = torch.multiprocessing.get_context("spawn")
-    there, back = context.Queue(), context.Queue()
+    # SimpleQueue.put() raises the errors of a reducer; Queue.put() prints them in another thread.
+    there, back = context.SimpleQueue(), context.Queue()
     process = context.Process(target=_receive, args=(backend.subject, there, back))
     process.start()
     try:
@@ -87,8 +88,8 @@ def processes(backend: Backend) -> None:
             process.join(1)
             if process.exitcode:
                 kind = CRASH if process.exitcode < 0 else RAISES_WRONGLY
-                raise Finding(kind, f"the receiver ended with {process.exitcode}") from None
-            raise Finding(HANG, "the receiver got nothing within 120 s") from None
+                raise Finding(kind, f"the receiver exited with status {process.exitcode}") from None
+            raise Finding(HANG, "the receiver did not report a tensor within 120 s") from None
         require_equal("values that the receiver saw", seen, [0.0, 1.0, 2.0])
         require_equal("device that the receiver saw", torch.device(place).type, backend.type)
         require_equal("the sender's tensor after the receiver's write", x, torch.arange(1.0, 4.0))
@@ -104,8 +105,8 @@ def processes(backend: Backend) -> None:
 @row(
     "sharing",
     "numpy",
-    requires="numpy() of a device tensor raises an error that suggests cpu(); cpu().numpy() works",
-    implement="nothing: torch does it for devices whose data_ptr() is not a host address",
+    requires="numpy() raises an error for a device tensor; cpu().numpy() works",
+    implement="nothing: torch rejects tensors that are not on the CPU",
     without="NumPy reads device memory and crashes",
     shown_by="aten/tensors/storage.cc",
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for streams: their order, their independence, and dependencies between them.
+"""Contract rows for streams: their order, their independence, and the dependencies between them.
 
-With a delay kernel, a missing dependency is always detected. Without one, it is detected only by
-chance.
+With a delay kernel, a missing dependency is always detected. Without a delay kernel, it is detected
+only by chance.
 """
 
 import time
@@ -13,7 +13,8 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 FILE = "runtime/c10/stream.cc"
 GUARD = "DeviceGuardImplInterface: getStream, exchangeStream, getNewStream, synchronizeStream"
 
-# Size of a tensor whose kernels take noticeable time, for backends without a delay kernel.
+# The number of elements of a tensor whose kernels take a noticeable time. Backends without a delay
+# kernel need it.
 MANY = 1 << 20
 
 
@@ -30,7 +31,7 @@ def slow_value(backend: Backend, value: float) -> torch.Tensor:
     "new",
     requires="torch.Stream creates streams that differ from each other and from the current one",
     implement=GUARD,
-    without="nothing overlaps",
+    without="work on different streams does not overlap",
     shown_by=FILE,
 )
 def new(backend: Backend) -> None:
@@ -44,7 +45,7 @@ def new(backend: Backend) -> None:
 @row(
     "streams",
     "context_restores",
-    requires="`with stream:` makes it current on its device, then restores the previous stream",
+    requires="`with stream:` makes the stream current in the block, then restores the previous one",
     implement="exchangeStream, which returns the stream that was current",
     without="later work runs on the wrong stream",
     shown_by=FILE,
@@ -69,7 +70,7 @@ def context_restores(backend: Backend) -> None:
 @row(
     "streams",
     "order",
-    requires="kernels of one stream run in the order of their calls",
+    requires="kernels on one stream run in the order of their launches",
     implement="in-order queues",
     without="all results are undefined",
     shown_by="runtime/device/stream.cc",
@@ -84,15 +85,15 @@ def order(backend: Backend) -> None:
     expected = 1.0
     for _ in range(20):
         expected = expected * 2 + 1
-    require_equal("20 steps in order", x[:3], torch.full((3,), expected))
+    require_equal("result of 20 kernels on one stream", x[:3], torch.full((3,), expected))
 
 
 @row(
     "streams",
     "wait_stream",
-    requires="wait_stream orders later work of one stream after earlier work of another",
+    requires="wait_stream orders later work on one stream after earlier work on another",
     implement="DeviceGuardImplInterface: record, block",
-    without="data races between streams: DDP, FSDP and prefetching compute garbage",
+    without="data races between streams: results of DDP, FSDP and prefetching are wrong",
     shown_by="runtime/c10/guard.cc",
 )
 def wait_stream(backend: Backend) -> None:
@@ -104,13 +105,13 @@ def wait_stream(backend: Backend) -> None:
         with other:
             y = x * 2
         other.synchronize()
-        require(bool((y == 10).all()), "a stream that waited read the old value")
+        require(bool((y == 10).all()), "a stream that waited for another stream read the old value")
 
 
 @row(
     "streams",
     "synchronize",
-    requires="stream.synchronize() waits for the work of the stream; query() tells if it is done",
+    requires="stream.synchronize() waits for the stream's work; query() returns whether it is done",
     implement="synchronizeStream, queryStream",
     without="the host reads values too early",
     shown_by=FILE,
@@ -121,10 +122,10 @@ def synchronize(backend: Backend) -> None:
         x = slow_value(backend, 3.0)
         delayed = backend.delay()
     if delayed:
-        require(not side.query(), "query() is true while a kernel runs")
+        require(not side.query(), "query() is true while a kernel is running")
     side.synchronize()
     require(side.query(), "query() is false after synchronize()")
-    require(bool((x == 3).all()), "the value is not there after synchronize()")
+    require(bool((x == 3).all()), "the kernel's result is missing after synchronize()")
 
 
 @row(
@@ -140,8 +141,8 @@ def default_is_done_too(backend: Backend) -> None:
     x = slow_value(backend, 2.0)
     current.synchronize()
     require(current.query(), "query() of the current stream is false after synchronize()")
-    require_equal("current stream, twice", backend.current_stream(), current)
-    require(bool((x == 2).all()), "the value is not there")
+    require_equal("a second query of the current stream", backend.current_stream(), current)
+    require(bool((x == 2).all()), "the kernel's result is missing after synchronize()")
 
 
 @row(
@@ -149,7 +150,7 @@ def default_is_done_too(backend: Backend) -> None:
     "asynchronous",
     requires="a launch returns before its kernel runs",
     implement="a queue and a worker thread, or the driver's queue",
-    without="no overlap of host and device",
+    without="host and device do not work at the same time",
     shown_by="runtime/device/stream.cc",
     required=False,
 )
@@ -166,9 +167,9 @@ def asynchronous(backend: Backend) -> None:
 @row(
     "streams",
     "overlap",
-    requires="streams run at the same time",
+    requires="work on different streams runs at the same time",
     implement="a queue per stream",
-    without="streams have no effect on speed",
+    without="using several streams makes nothing faster",
     shown_by="runtime/device/stream.cc",
     required=False,
 )
@@ -186,14 +187,14 @@ def overlap(backend: Backend) -> None:
         time.sleep(0.0005)
     finished_first = not slow.query()
     backend.synchronize()
-    require(finished_first, "a short kernel waited for a long one of another stream")
+    require(finished_first, "a short kernel waited for a long kernel on another stream")
 
 
 @row(
     "streams",
     "backward",
-    requires="backward runs on the streams of forward, and the caller's stream waits for it",
-    implement="getStream and record of the guard, on autograd's threads",
+    requires="backward runs on the streams used in forward, and the caller's stream waits for it",
+    implement="the guard's getStream and record, called on autograd's threads",
     without="gradients are read before they are computed",
     shown_by="runtime/c10/guard.cc",
 )

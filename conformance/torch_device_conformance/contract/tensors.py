@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for tensors and storages: metadata, views, copies."""
+"""Contract rows for tensors and storages: metadata, views and copies."""
 
 import torch
 from torch_device_conformance.contract.row import (
@@ -18,7 +18,7 @@ COPY = "aten/tensors/copy.cc"
 @row(
     "tensors",
     "factories",
-    requires="empty, empty_strided, zeros, full and *_like return tensors as requested",
+    requires="empty, empty_strided, zeros, full and *_like return what was requested",
     implement="aten::empty.memory_format, aten::empty_strided",
     without="nothing works: torch creates every tensor with these functions",
     shown_by=FACTORIES,
@@ -72,9 +72,9 @@ def views_share_memory(backend: Backend) -> None:
 @row(
     "tensors",
     "strides",
-    requires="pointwise results keep the strides of inputs; clone and contiguous honor the format",
-    implement="torch's meta kernels (structured kernels, TensorIterator), or the same strides",
-    without="channels_last models get slow or fail in view()",
+    requires="pointwise operators, clone, contiguous and to return the same strides as on the CPU",
+    implement="torch's meta kernels (structured kernels, TensorIterator), or equal strides",
+    without="channels_last models are slow or fail in view()",
     shown_by="aten/structured/structured.h",
 )
 def strides(backend: Backend) -> None:
@@ -89,7 +89,7 @@ def strides(backend: Backend) -> None:
             ("to(float64)", lambda t: t.to(torch.float64)),
         ):
             require_equal(
-                f"stride of {name} of strides {made.stride()}",
+                f"strides of {name} for an input with strides {made.stride()}",
                 act(ours).stride(),
                 act(made).stride(),
             )
@@ -118,15 +118,15 @@ def in_place(backend: Backend) -> None:
         ours, theirs = torch.arange(3.0, device=backend.device), torch.arange(3.0)
         version = ours._version
         result = act(ours)
-        require(result is ours, f"{name} returns another tensor")
+        require(result is ours, f"{name} does not return its argument")
         require_equal(name, ours, act(theirs))
-        require_equal(f"version after {name}", ours._version - version, 1)
+        require_equal(f"increase of the version by {name}", ours._version - version, 1)
 
 
 @row(
     "tensors",
     "copies",
-    requires="copies convert dtypes, respect both strides, broadcast, and work between devices",
+    requires="copies convert dtypes, respect both tensors' strides, broadcast, and cross devices",
     implement="aten::_copy_from, aten::_copy_from_and_resize",
     without="model.to(device) and print() fail or give wrong values",
     shown_by=COPY,
@@ -147,7 +147,7 @@ def copies(backend: Backend) -> None:
     there = source.to(backend.device, copy=True)
     again = there.clone()
     there.zero_()
-    require_equal("a clone", again, source)
+    require_equal("a clone after a write to the original", again, source)
 
 
 @row(
@@ -155,7 +155,7 @@ def copies(backend: Backend) -> None:
     "scalars",
     requires="item(), bool(), float(), tolist() and `if x:` read the computed value",
     implement="aten::_local_scalar_dense, which waits for the stream",
-    without="control flow that depends on data is wrong",
+    without="data-dependent control flow is wrong",
     shown_by="aten/tensors/copy.cc",
 )
 def scalars(backend: Backend) -> None:
@@ -164,16 +164,16 @@ def scalars(backend: Backend) -> None:
     require_equal("item()", x.sum().item(), 10.0)
     require_equal("int()", int(x[3]), 3)
     require_equal("tolist()", (x * 2).tolist(), [0.0, 2.0, 4.0, 6.0, 8.0])
-    require(bool((x[1] == 1).item()), "a comparison is false")
+    require(bool((x[1] == 1).item()), "x[1] == 1 is false for x = arange(5)")
     require("tensor([0., 1., 2., 3., 4.]" in repr(x), f"repr is {x!r}")
 
 
 @row(
     "tensors",
     "type_promotion",
-    requires="mixed dtypes and Python scalars promote as on the CPU",
+    requires="operators on mixed dtypes and Python scalars return the same dtypes as on the CPU",
     implement="TensorIterator, or torch.result_type",
-    without="losses silently have another precision",
+    without="losses silently have a different precision",
     shown_by="aten/structured/structured.h",
 )
 def type_promotion(backend: Backend) -> None:
@@ -194,20 +194,20 @@ def type_promotion(backend: Backend) -> None:
     "resize_and_set",
     requires="resize_ and set_ change shape and storage and keep the elements",
     implement="aten::resize_, set_.source_Storage_storage_offset, set_.source_Tensor",
-    without="out= of another size, torch.load and deepcopy fail",
+    without="torch.load, deepcopy, and out= tensors of a different size fail",
     shown_by="aten/tensors/storage.cc",
 )
 def resize_and_set(backend: Backend) -> None:
     x = torch.arange(4.0, device=backend.device)
     x.resize_(2, 3)
-    require_equal("the first elements", x.flatten()[:4], torch.arange(4.0))
+    require_equal("the first elements after resize_", x.flatten()[:4], torch.arange(4.0))
     y = torch.empty(0, device=backend.device)
     y.set_(x.untyped_storage(), 1, (3,), (1,))
     require_equal("set_", y, torch.arange(1.0, 4.0))
     require_equal("data_ptr() of set_", y.data_ptr() - x.data_ptr(), 4)
     out = torch.empty(0, device=backend.device)
     torch.add(y, 1, out=out)
-    require_equal("out= that was resized", out, torch.arange(2.0, 5.0))
+    require_equal("an out= tensor that was resized", out, torch.arange(2.0, 5.0))
 
 
 @row(
@@ -229,13 +229,13 @@ def repeatable(backend: Backend) -> None:
     ):
         first = act(x).cpu()
         for _ in range(4):
-            require_equal(f"{name}, again", act(x), first)
+            require_equal(f"{name}, repeated", act(x), first)
 
 
 @row(
     "tensors",
     "indexing",
-    requires="indices, masks and None select and assign",
+    requires="indices and masks select elements and assign to them",
     implement="aten::index.Tensor, _index_put_impl_, nonzero, masked_fill",
     without="data-dependent code fails",
     shown_by="aten/kernels",
@@ -261,8 +261,8 @@ def indexing(backend: Backend) -> None:
 @row(
     "tensors",
     "conjugates",
-    requires="conj() and the imaginary part are views whose lazy bits are resolved when needed",
-    implement="nothing: _copy_from gets resolved tensors",
+    requires="conj() and imag return views whose lazy bits are resolved when needed",
+    implement="nothing: torch passes resolved tensors to _copy_from",
     without="complex results have the wrong sign",
     shown_by=COPY,
 )

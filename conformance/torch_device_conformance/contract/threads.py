@@ -10,7 +10,7 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 
 
 def together(*functions: Callable[[], None]) -> None:
-    """Runs functions in threads and raises the first exception of any of them."""
+    """Runs each function in its own thread. If any raises an exception, raises the first one."""
     errors: list[BaseException] = []
 
     def guarded(function: Callable[[], None]) -> None:
@@ -31,7 +31,7 @@ def together(*functions: Callable[[], None]) -> None:
 @row(
     "threads",
     "operators",
-    requires="several threads use the device at the same time",
+    requires="several threads can use the device at the same time",
     implement="a thread-safe allocator and thread-safe queues",
     without="servers crash",
     shown_by="runtime/device/stream.cc",
@@ -48,7 +48,7 @@ def operators(backend: Backend) -> None:
 @row(
     "threads",
     "current_stream",
-    requires="the current stream and device belong to the thread",
+    requires="each thread has its own current stream and device",
     implement="thread-local state in exchangeStream and exchangeDevice",
     without="threads change the device or stream of each other's work",
     shown_by="runtime/c10/stream.cc",
@@ -93,15 +93,18 @@ def gil(backend: Backend) -> None:
     stop.set()
     thread.join()
     if waited > 0.05:
-        require(seen >= 5, f"another thread made {seen} steps in {waited:.2f} s of synchronize()")
+        require(
+            seen >= 5,
+            f"another thread made only {seen} steps while synchronize() waited {waited:.2f} s",
+        )
 
 
 @row(
     "threads",
     "backward",
-    requires="several threads run backward passes at the same time",
-    implement="hooks and guard that any thread may call",
-    without="training of several models in one process fails",
+    requires="several threads can run backward passes at the same time",
+    implement="hooks and a guard that any thread may call",
+    without="training several models in one process fails",
     shown_by="runtime/c10/guard.cc",
 )
 def backward(backend: Backend) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors that only a kernel can detect, because they depend on the values of tensors.
+"""Errors that only a kernel can detect, because they depend on tensor values.
 
-Such an error is raised by the next synchronization. Every other error must be raised by the call.
+The next synchronization may raise such an error. The call itself must raise every other error.
 """
 
 import re
@@ -13,8 +13,8 @@ class DataError:
     """A kind of error that depends on data.
 
     Attributes:
-        entries: regular expression for the whole name of an entry.
-        message: regular expression to search in the error text.
+        entries: regular expression that matches the whole name of an entry.
+        message: regular expression that is searched for in the error text.
         reason: the data that the error depends on.
     """
 
@@ -46,7 +46,7 @@ DATA_ERRORS: tuple[DataError, ...] = (
 
 
 def depends_on_data(name: str, error: Exception) -> bool:
-    """Returns whether an error of the entry `name` depends on data, hence may be raised late."""
+    """Returns whether an error of the entry `name` depends on data, so it may be raised late."""
     return any(
         re.fullmatch(known.entries, name) and re.search(known.message, str(error))
         for known in DATA_ERRORS

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arguments with dimensions that may be on the CPU while the other arguments are on a device.
+"""Tensor arguments with dimensions that may be on the CPU while the others are on a device.
 
-The names of arguments are those of a SampleInput: "input" is the first argument, "args[0]" the
-next, and "kwargs['weight']" a keyword argument.
+Arguments are named as in a SampleInput: "input" is the first argument, "args[0]" is the next one,
+and "kwargs['weight']" is a keyword argument.
 """
 
 import re
@@ -22,8 +22,8 @@ class HostArgument:
     """Arguments that may be on the CPU.
 
     Attributes:
-        entries: regular expression for the whole name of an entry.
-        arguments: regular expression for the whole name of an argument.
+        entries: regular expression that matches the whole name of an entry.
+        arguments: regular expression that matches the whole name of an argument.
         reason: why the argument may be on the CPU.
     """
 
@@ -32,7 +32,7 @@ class HostArgument:
     reason: str
 
 
-# Arguments that the host reads, or that are only copied. CUDA accepts them on the CPU as well.
+# Arguments that the host reads, or that are only copied. CUDA also accepts them on the CPU.
 HOST_ARGUMENTS: tuple[HostArgument, ...] = (
     HostArgument(
         r"__getitem__|index_put",
@@ -78,7 +78,7 @@ def positions(sample: SampleInput) -> dict[str, Tensor]:
 
 
 def placed(sample: SampleInput, device: torch.device, on_host: set[str]) -> SampleInput:
-    """Copies a sample to a device, and the arguments named in `on_host` to the CPU."""
+    """Copies a sample to a device, except for the arguments in `on_host`, which stay on the CPU."""
     here, there = transfer(torch.device("cpu")), transfer(device)
     leaves, form = tree_flatten_with_path(arguments_of(sample))
     moved = [(here if keystr(path)[1:] in on_host else there)(leaf) for path, leaf in leaves]

@@ -4,7 +4,7 @@
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,13 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, module_db
 from torch.utils._pytree import tree_flatten
 from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
+from torch_device_conformance.comparison.conditioning import widened
 from torch_device_conformance.comparison.transfer import transfer
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a module.
+    """One call to a module.
 
     Attributes:
         make: function that creates the module on a device, always with the same weights.
@@ -35,11 +36,11 @@ class Call:
 
 
 class Module(Entry):
-    """A class of modules as an entry.
+    """A module class as an entry.
 
-    If training and evaluation differ, both are run. Evaluation is also run without gradients, for
-    which some modules have a fast path. The results are the output and the buffers after the call;
-    the gradients are those of the inputs and of the parameters.
+    If the module behaves differently in training and evaluation, both are run. Evaluation is also
+    run without gradients, because some modules have a fast path for this. The results are the
+    outputs and the buffers after the call. Gradients are computed for the inputs and parameters.
     """
 
     def __init__(self, info: ModuleInfo) -> None:
@@ -59,6 +60,12 @@ class Module(Entry):
             result += self._calls(dtype, train=False, backward=False)
         return result
 
+    def widened(self, sample: Call) -> Call:
+        args, kwargs = widened((sample.args, sample.kwargs))
+        return replace(
+            sample, make=lambda device: sample.make(device).double(), args=args, kwargs=kwargs
+        )
+
     def run(self, sample: Call, device: torch.device, seed: int) -> Run:
         move = transfer(device)
         args, kwargs = move((sample.args, sample.kwargs))
@@ -66,7 +73,7 @@ class Module(Entry):
         torch.manual_seed(seed)
         with nullcontext() if sample.backward else torch.no_grad():
             outputs = flatten(module(*args, **kwargs))
-        # Read the parameters after the call: a lazy module creates them in it.
+        # Read the parameters after the call, because a lazy module creates them during the call.
         parameters = dict(module.named_parameters())
         inputs = {
             f"input {number}": leaf
@@ -80,7 +87,7 @@ class Module(Entry):
         return Run({**results, **buffers}, dict(zip(wanted, found, strict=False)))
 
     def _calls(self, dtype: torch.dtype, train: bool, backward: bool = True) -> list[Call]:
-        # Without gradients, use the samples for training: only those reach the fast paths.
+        # Without gradients, use the training samples: only these reach the fast paths.
         inputs = self._info.module_inputs_func(
             self._info,
             device="cpu",
@@ -112,7 +119,7 @@ def modules() -> Iterable[Entry]:
 
 
 def flatten(tree: Any) -> list[Any]:
-    """Returns the leaves of a tree; those of a packed sequence are its data, sizes and indices."""
+    """Returns the leaves of a tree. A packed sequence contributes its data, sizes and indices."""
     leaves = []
     for leaf in tree_flatten(tree, is_leaf=lambda x: isinstance(x, PackedSequence))[0]:
         if isinstance(leaf, PackedSequence):

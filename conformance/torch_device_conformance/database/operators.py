@@ -20,6 +20,7 @@ from torch_device_conformance.comparison.comparison import (
     synchronize,
     tolerances,
 )
+from torch_device_conformance.comparison.conditioning import widened
 from torch_device_conformance.comparison.transfer import transfer
 
 # Operators whose results are uninitialized memory.
@@ -37,7 +38,7 @@ UNINITIALIZED = frozenset(
 # Operators that create a tensor from numbers, on the CPU unless the sample names another device.
 FACTORIES = frozenset({"arange", "linspace", "logspace"})
 
-# Operators whose arguments after the first are read by the host, hence must be on the CPU.
+# Operators whose arguments after the first must be on the CPU, because the host reads them.
 STEERED_BY_CPU_TENSORS = frozenset({"tensor_split"})
 
 
@@ -60,6 +61,12 @@ class Operator(Entry):
 
     def label(self, sample: SampleInput) -> str:
         return sample.name
+
+    def widened(self, sample: Any) -> Any:
+        if not isinstance(sample, SampleInput):
+            return None
+        first, args, kwargs = widened((sample.input, tuple(sample.args), sample.kwargs))
+        return with_arguments(sample, first, args, kwargs)
 
     def place(self, sample: SampleInput, device: torch.device) -> torch.device:
         unnamed = self.op.name in FACTORIES and "device" not in sample.kwargs
@@ -85,7 +92,7 @@ class Operator(Entry):
         return nullcontext()
 
     def backward(self, dtype: torch.dtype) -> bool:
-        """Returns whether the CPU has derivatives for the dtype."""
+        """Returns whether the operator has a derivative for the dtype on the CPU."""
         return self.op.supports_autograd and dtype in self.op.supported_backward_dtypes("cpu")
 
     def copy(self, sample: SampleInput, device: torch.device) -> SampleInput:
@@ -99,7 +106,7 @@ class Operator(Entry):
 
         Args:
             sample: the arguments; they are not copied.
-            seed: seed of random numbers.
+            seed: seed for random numbers.
             function: function to call instead of the operator.
 
         Returns:
@@ -119,7 +126,7 @@ class Operator(Entry):
         return function(sample.input, *sample.args, **sample.kwargs, **more)
 
     def gradients(self, outputs: list[Any], inputs: list[Tensor]) -> list[Tensor | None]:
-        """Backpropagates random gradients of the outputs to the inputs."""
+        """Backpropagates random gradients from the outputs to the inputs."""
         return gradients(outputs, inputs)
 
 
@@ -133,7 +140,7 @@ class Attempt(Operator):
             result = self.attempt(sample, device, seed)
             synchronize(device)
         except Exception as error:
-            settle(device)  # a kernel of the call may have failed, too
+            settle(device)  # one of the call's kernels may have failed as well
             return Run({}, {}, error.with_traceback(None))
         return result
 
@@ -144,7 +151,7 @@ class Attempt(Operator):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds random numbers, and prevents entries from seeding themselves with a constant."""
+    """Seeds random numbers, and prevents entries from setting a constant seed themselves."""
     torch.manual_seed(seed)
     with mock.patch.object(common_methods_invocations, "wrapper_set_seed", call):
         yield
@@ -164,7 +171,7 @@ def differentiable(sample: SampleInput) -> list[Tensor]:
 def with_arguments(
     sample: SampleInput, first: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str = ""
 ) -> SampleInput:
-    """Returns a sample with other arguments and optionally another name."""
+    """Returns a copy of `sample` with these arguments, named `name` if given."""
     return SampleInput(
         first,
         args=tuple(args),
@@ -176,14 +183,14 @@ def with_arguments(
 
 
 def named(sample: SampleInput, name: str) -> SampleInput:
-    """Returns a sample with another name."""
+    """Returns a copy of `sample` named `name`."""
     return with_arguments(sample, sample.input, sample.args, sample.kwargs, name)
 
 
 def changed_tensors(
     sample: SampleInput, change: Callable[[Tensor], Tensor], name: str = ""
 ) -> SampleInput:
-    """Returns a sample with `change` applied to all tensors and optionally another name."""
+    """Returns a copy of `sample` with `change` applied to every tensor, named `name` if given."""
     arguments = sample.input, tuple(sample.args), sample.kwargs
     first, args, kwargs = tree_map_only(Tensor, change, arguments)
     return with_arguments(sample, first, args, kwargs, name)
@@ -210,5 +217,5 @@ def copy_to(sample: SampleInput, device: torch.device, only_input: bool = False)
 
 
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a function. Replaces torch's wrapper_set_seed, which sets a constant seed before."""
+    """Calls a function. Replaces torch's wrapper_set_seed, which first sets a constant seed."""
     return function(*args, **kwargs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Computes the verdict of a case; runs in a worker."""
+"""Computes the verdict about a case. Runs in a worker."""
 
 import re
 import time
@@ -52,17 +52,17 @@ from torch_device_conformance.verdict.verdict import (
     Verdict,
 )
 
-# Matches the messages of torch and its kernels for a missing kernel or a missing dtype.
+# Matches the messages with which torch and its kernels report a missing kernel or dtype.
 NOT_IMPLEMENTED = re.compile(
     r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
     r"|Backend doesn't support|You should register|device_allocator INTERNAL ASSERT FAILED"
     r"|Graph is not supported on|Unknown device type \w+ for Dlpack"
 )
 
-# Time limit in seconds for the calls of one measurement by `call_time`.
+# The time in seconds after which `call_time` ends one measurement.
 TIMED = 0.003
 
-# Modes whose calls must raise an error, hence have no route to the device.
+# Modes whose calls must raise an error. They are not traced, because they have no route.
 REFUSALS = frozenset({"errors", "mixed_devices"})
 
 
@@ -72,11 +72,11 @@ class Settings:
 
     Attributes:
         tier: name of the tier, which determines how many samples are run.
-        seed: seed of samples and random operators.
+        seed: seed for samples and random operators.
         threads: number of CPU threads in each worker.
-        timed: whether to time eager operators that pass, on both devices.
-        modes: modules with more modes.
-        traced: whether to trace operators for their routes.
+        timed: whether to time the eager operators that pass, on the device and on the CPU.
+        modes: modules that add modes.
+        traced: whether to trace operators to determine their routes.
     """
 
     tier: str = "quick"
@@ -118,7 +118,7 @@ class Judge:
         expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
         if expected_by == "cuda" and self.subject.is_cpu:
             return Verdict(
-                case, NO_REFERENCE, "the CPU does not have the dtype", expected_by="cuda"
+                case, NO_REFERENCE, "the CPU does not support the dtype", expected_by="cuda"
             )
         try:
             made = samples(entry, dtype, self.device, self.depth.seed)
@@ -134,7 +134,7 @@ class Judge:
             if traced:
                 verdict, routes = self._observer.routes(self._run(entry, made))
         elif traced:
-            # The failure counts against the operator that was requested, not those that it called.
+            # A failure counts against the requested operator, not against those that it calls.
             routes = self._observer.outermost(self._run(entry, made))
         settle(self.device)
         device_us = cpu_us = 0.0
@@ -160,7 +160,7 @@ class Judge:
     def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
         """Returns a function that runs the sample with the most elements.
 
-        Copies of a large sample to the host are clear evidence of a fallback.
+        The larger the sample, the clearer it is whether a copy to the host indicates a fallback.
         """
         sample = max(made, key=elements)
 
@@ -206,7 +206,10 @@ OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
 
 
 def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
-    """Measures an operator call in microseconds: the mean of many, with a synchronization."""
+    """Returns the time of an operator call in microseconds.
+
+    This is the mean over many calls and one synchronization, in the best of three measurements.
+    """
     arguments = entry.copy(sample, device)
     with torch.no_grad():
         best = float("inf")
@@ -221,7 +224,7 @@ def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
 
 
 def elements(sample: Any) -> int:
-    """Returns the number of elements of the first tensor of a sample."""
+    """Returns the number of elements in a sample's first tensor, or 0 if it is not strided."""
     first = next(
         (x for x in tree_leaves(getattr(sample, "input", ())) if isinstance(x, Tensor)), None
     )
@@ -229,7 +232,7 @@ def elements(sample: Any) -> int:
 
 
 def verdict_of(evidence: Evidence) -> str:
-    """Returns the verdict for a comparison that did not agree."""
+    """Returns the verdict for a comparison whose results did not agree."""
     if evidence.status == CPU_FAILS:
         return NO_REFERENCE
     if evidence.kind == ACCEPTS:
@@ -247,7 +250,7 @@ def prepare(subject: Subject, settings: Settings) -> Callable[[Request], Verdict
 
 
 def prepare_description(subject: Subject) -> Callable[[None], dict[str, Any]]:
-    """Returns the function that describes the subject, in a worker."""
+    """Returns a function that returns the subject's description. Runs in a worker."""
     device = subject.load()
     return lambda _: {
         "provenance": provenance(subject, device),

@@ -14,18 +14,18 @@ from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.mode.modes import DTYPES, SUITES, entries, load
 from torch_device_conformance.verdict.verdict import Case
 
-# Order of preference for tiers that test one dtype per entry.
+# The dtypes in order of preference, for parts that test one dtype per entry.
 FIRST = ("float32", "complex64", "int64", "bool", "float64")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some modes of a suite, with some dtypes.
+    """A part of a tier: some modes of a suite, in some dtypes.
 
     Attributes:
-        suite: suite of the cases.
-        modes: modes of the suite.
-        dtypes: dtypes of the samples; empty for one dtype per entry.
+        suite: the suite.
+        modes: the modes, which belong to the suite.
+        dtypes: dtypes of the samples; if empty, one dtype is tested per entry.
     """
 
     suite: str
@@ -38,9 +38,9 @@ class Tier:
     """A selection of cases, and how thoroughly each is run.
 
     Attributes:
-        purpose: when to run it, and how long it takes.
-        parts: all cases except the contract, which is in every tier; None for all modes.
-        samples: maximum number of samples of an entry; None for all.
+        purpose: when to run the tier, and how long it takes.
+        parts: the cases apart from the contract, which is in every tier; None for all modes.
+        samples: maximum number of samples per entry; None for all.
         distributions: whether to compare the distributions of random operators.
     """
 
@@ -58,7 +58,7 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 TIERS: Mapping[str, Tier] = {
     "quick": Tier(
-        "for each change: at most 3 minutes on 2 cores",
+        "for every change; takes at most 3 minutes on 2 cores",
         (
             Part("op", ("eager", "backward", "out", "inplace")),
             Part("module", ("train",)),
@@ -68,7 +68,7 @@ TIERS: Mapping[str, Tier] = {
         distributions=False,
     ),
     "standard": Tier(
-        "for each night: at most 30 minutes on 2 cores",
+        "for every night; takes at most 30 minutes on 2 cores",
         (
             Part("op", ("eager",), DTYPES),
             Part("op", ("backward",), ("float32", "bfloat16", "complex64")),
@@ -94,7 +94,7 @@ TIERS: Mapping[str, Tier] = {
         distributions=False,
     ),
     "full": Tier(
-        "for each release: hours, in shards",
+        "for every release; takes hours and is run in shards",
         None,
         samples=None,
         distributions=True,

@@ -2,7 +2,8 @@
 """Runs cases in processes. A crash or a hang is the verdict of its case, and the run continues.
 
 One thread per process hands out cases and collects verdicts. A process is replaced if it died or
-did not answer in time, and after a fixed number of cases, so that a case depends on few others.
+did not answer in time. It is also replaced after a fixed number of cases, so that earlier cases
+affect few later ones.
 """
 
 import queue
@@ -25,7 +26,7 @@ class Limits:
 
     Attributes:
         jobs: number of worker processes.
-        seconds: time limit of a case; a row of the contract has its own limit.
+        seconds: time limit for a case; a contract row has its own limit.
     """
 
     jobs: int = 2
@@ -38,7 +39,7 @@ class Request:
 
     Attributes:
         case: the case to judge.
-        traced: whether to trace operators for their routes, after the comparison.
+        traced: whether to trace operators after the comparison, to determine their routes.
     """
 
     case: Case
@@ -46,7 +47,7 @@ class Request:
 
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
-    """Groups the cases: first by area of the contract, then each other case alone."""
+    """Groups the cases: one group for each contract area, then one for each other case."""
     areas: dict[str, list[Case]] = {}
     rest = []
     for case in cases:
@@ -114,7 +115,7 @@ def _run_groups(
                 group = waiting.get_nowait()
             except queue.Empty:
                 return
-            # An area of the contract has a process of its own.
+            # Each contract area gets a process of its own.
             if worker and (served >= SHARD or group[0].suite == "contract"):
                 worker.close()
                 worker = None
@@ -131,7 +132,8 @@ def _run_groups(
                     worker, untraced = _ask(again, Request(case, traced=False), limits)
                     if untraced.verdict not in (CRASH, HANG):
                         verdict = replace(
-                            untraced, message=f"{untraced.message} (routes are unknown)".strip()
+                            untraced,
+                            message=f"{untraced.message} (its routes are unknown)".strip(),
                         )
                 report(verdict)
     finally:
@@ -142,7 +144,7 @@ def _run_groups(
 def _ask(
     worker: Worker[Request, Verdict], request: Request, limits: Limits
 ) -> tuple[Worker[Request, Verdict] | None, Verdict]:
-    """Has a worker judge a case. Returns the worker, or None if it has ended, and the verdict."""
+    """Asks a worker for a verdict. Returns the worker, or None if it has ended, and the verdict."""
     case = request.case
     row = rows().get(case)
     seconds = row.seconds if row else limits.seconds

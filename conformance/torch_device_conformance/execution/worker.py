@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A subprocess that answers one request at a time. A crash or a timeout is an answer too.
+"""A subprocess that answers one request at a time. A crash or a timeout is also an answer.
 
 The parent owns the process and uses it from one thread. The process writes stderr to a file, so
 that the last output of a crashed process can be reported. Python's faulthandler writes the stacks
-of all threads to this file when the process crashes, and before a process that timed out is ended.
+of all threads to this file when the process crashes, and before the parent ends it after a timeout.
 
-A process is a new interpreter. Optionally it is forked from a fork server that has imported torch
-and its databases, but no device. Such a process starts in about ten milliseconds, inherits no
-threads and no device, and must load the installed backends itself (subject/subject.py).
+The process is a new interpreter, or it is forked from a fork server that has imported torch and its
+databases but has not loaded a device. A forked process starts in about ten milliseconds, inherits
+no threads and no device, and must load the installed backends itself (subject/subject.py).
 """
 
 import faulthandler
@@ -24,10 +24,10 @@ from typing import Any, Generic, TypeVar
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
-# Seconds that a process has to write its stacks after a timeout.
+# The time in seconds that a process has to write its stacks after a timeout.
 STACKS = 3.0
 
-# Modules that the fork server imports: torch without devices, and its databases.
+# The modules that the fork server imports: torch without any backend, and torch's databases.
 PRELOADED = [
     "torch_device_conformance.subject.preloaded",
     "torch_device_conformance.execution.judge",
@@ -39,7 +39,7 @@ class Died(Exception):
 
     Attributes:
         cause: name of the signal that ended the process, or its exit status.
-        last_words: the end of its output to stderr.
+        last_words: the end of the process's stderr output.
     """
 
     def __init__(self, cause: str, last_words: str) -> None:
@@ -49,10 +49,10 @@ class Died(Exception):
 
 
 class Silent(TimeoutError):
-    """The process did not answer in time, and was ended.
+    """The process did not answer in time, so the parent ended it.
 
     Attributes:
-        stacks: the stacks of its threads.
+        stacks: the stacks of the process's threads.
     """
 
     def __init__(self, message: str, stacks: str = "") -> None:
@@ -64,9 +64,10 @@ class Worker(Generic[Request, Answer]):
     """A process that answers requests by calling a function; the creator must close it.
 
     Args:
-        prepare: function called once in the process with `arguments`; returns the function that
-            answers. It must be importable by name. An exception in it ends the process.
-        arguments: arguments of prepare; they are pickled.
+        prepare: function that is called once in the process with `arguments`, and returns the
+            function that answers. It must be importable by name. If it raises an exception, the
+            process ends.
+        arguments: arguments for `prepare`; they are pickled.
         preloaded: whether the process is forked from the fork server.
 
     Attributes:
@@ -98,12 +99,12 @@ class Worker(Generic[Request, Answer]):
 
         Args:
             request: the request; it is pickled.
-            timeout: seconds since `prepare` returned; None waits forever.
+            timeout: seconds to wait for the answer, not counting `prepare`; None waits forever.
 
         Raises:
             Died: the process ended; the worker is closed.
             Silent: the timeout expired; the worker is closed.
-            Exception: the exception of the function. The worker stays alive.
+            RuntimeError: the function raised an exception. The worker stays alive.
         """
         try:
             if not self.prepared:
@@ -145,7 +146,7 @@ class Worker(Generic[Request, Answer]):
         return self._stderr.read().decode(errors="replace").strip()
 
     def _stacks(self) -> str:
-        """Makes the process write the stacks of its threads, and ends it."""
+        """Makes the process write its threads' stacks and end. Returns what it wrote."""
         pid = self._process.pid
         if pid is None or not self._process.is_alive():
             return self._last_words()
@@ -158,7 +159,7 @@ _lock = threading.Lock()
 
 
 def fork_server() -> ForkServerContext:
-    """Returns the multiprocessing context whose fork server has imported the modules PRELOADED."""
+    """Returns the multiprocessing context whose fork server imports the modules in PRELOADED."""
     context = multiprocessing.get_context("forkserver")
     with _lock:
         context.set_forkserver_preload(PRELOADED)
@@ -180,7 +181,7 @@ def _serve(
 ) -> None:
     """Runs in the process: answers requests until the parent closes its end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    # A forked process has inherited the environment in which the fork server was started.
+    # A forked process inherits the environment with which the fork server was started.
     os.environ.clear()
     os.environ.update(environment)
     with open(stderr, "wb", buffering=0) as file:
@@ -196,6 +197,6 @@ def _serve(
         try:
             reply = True, answer(request)
         except Exception as error:
-            # Send the text, because some exceptions cannot be pickled.
+            # Send only the text, because some exceptions cannot be pickled.
             reply = False, RuntimeError(f"{type(error).__name__}: {error}")
         connection.send(reply)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks forward calls in a region of autocast. Backward runs after the region, as in programs.
+"""Checks forward calls in an autocast region. Backward runs after the region, as in user programs.
 
-The CPU has its own lists of operators to cast. For the reference run, torch's lists for devices
-replace them, with the casts of autocast_policies.py. Both sides must then compute the same.
+The CPU has its own autocast operator lists. For the reference run, torch's lists for devices
+replace them, with the casts in autocast_policies.py, so the CPU and the device must agree.
 """
 
 import functools
@@ -18,16 +18,16 @@ from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode import autocast_policies as policies
 from torch_device_conformance.mode.autocast_policies import Casts
 
-# Dtypes of the float32 tensors of a sample: unchanged, the region's dtype, or only the first one in
-# the region's dtype.
+# The dtypes given to a sample's float32 tensors: unchanged, the region's dtype for all, or the
+# region's dtype for the first one only.
 VARIANTS = "float32", "lower", "mixed"
 
-# Maximum number of samples of an entry.
+# The maximum number of samples per entry, before VARIANTS.
 MOST = 12
 
 REFUSED = "aten::binary_cross_entropy"
 
-# The casts of the CPU's active regions, the innermost last.
+# The casts of the active regions on the CPU, the innermost last.
 _casts: list[Casts] = []
 
 
@@ -74,7 +74,7 @@ class AutocastFloat16(Autocast):
 
 @contextmanager
 def region(device: str, lower: torch.dtype) -> Iterator[None]:
-    """Enables autocast in the body of the `with`; on the CPU, with torch's lists for devices."""
+    """Enables autocast in the `with` block. On the CPU, uses torch's lists for devices."""
     if device != "cpu":
         with torch.autocast(device, dtype=lower):
             yield
@@ -104,12 +104,12 @@ def replace_lists_of_the_cpu() -> torch.library.Library:
 
 
 def cast(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Calls a listed operator with the casts of the innermost region: the CPU's autocast kernel."""
+    """The CPU's autocast kernel: calls a listed operator with the casts of the innermost region."""
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     with torch._C._ExcludeDispatchKeyGuard(key):
         return policies.call(name, _casts[-1], *args, **kwargs)
 
 
 def refuse(*args: Any, **kwargs: Any) -> Any:
-    """Raises an error: the CPU's autocast kernel for REFUSED, which is unsafe to autocast."""
+    """The CPU's autocast kernel for REFUSED: raises an error, because autocast is unsafe there."""
     raise RuntimeError(f"{REFUSED} is unsafe to autocast on any device")

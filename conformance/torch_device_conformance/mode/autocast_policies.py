@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What autocast must do with each operator: torch's lists, and their meaning in Python.
+"""What autocast must do with each operator: torch's operator lists, implemented in Python.
 
-The lists are read from torch's header, which devices are compiled with. `call` implements what each
-list does to a call, so that the CPU can compute the reference for a device.
+The lists are read from the torch header with which backends are compiled. `call` implements what
+each list does to a call, so that the CPU can compute the reference for a device.
 """
 
 import functools
@@ -32,7 +32,7 @@ WITH_DTYPE = {
 @functools.cache
 def lists() -> dict[str, str]:
     """Maps each operator in torch's lists, as ``aten::name.overload``, to the list's name."""
-    # A macro continues while its lines end with a backslash.
+    # Join the lines of each macro, which end with a backslash.
     text = re.sub(r"\\\n", " ", HEADER.read_text())
     found: dict[str, str] = {}
     for policy in (LOWER, FLOAT32, FLOAT32_UNLESS_GIVEN, FLOAT32_APPENDED, WIDEST):
@@ -75,7 +75,7 @@ class Casts:
         )
 
     def __call__(self, value: Any, dtype: torch.dtype) -> Any:
-        """Casts the tensors of an argument, including those in a list."""
+        """Casts an argument to `dtype`; in a list, casts each tensor."""
         if isinstance(value, (list, tuple)):
             return [self(element, dtype) for element in value]
         if not self.eligible(value) or value.dtype == dtype:
@@ -88,7 +88,7 @@ class Casts:
         return self.kept[value]
 
     def widest(self, values: Any) -> torch.dtype:
-        """Returns float32 if one of the tensors has that dtype, otherwise the region's dtype."""
+        """Returns float32 if any of the tensors is float32, otherwise the region's dtype."""
         result = self.lower
         for value in values:
             if isinstance(value, (list, tuple)):
@@ -98,14 +98,14 @@ class Casts:
             else:
                 continue
             if found not in (torch.float32, self.lower):
-                # The text is that of torch's error, because the messages are compared.
+                # Use torch's own text, because the messages are compared.
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
             result = torch.float32 if found == torch.float32 else result
         return result
 
 
 def call(name: str, casts: Casts, *args: Any, **kwargs: Any) -> Any:
-    """Calls a listed operator as its list requires, outside any region.
+    """Calls a listed operator as its list requires. Must be called with autocast excluded.
 
     Args:
         name: name of the operator, ``aten::name.overload``.

@@ -10,13 +10,13 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch_device_conformance.comparison.comparison import Difference, Run, spread
 from torch_device_conformance.database.operators import Operator
 
-# Settings with which dynamo captures data-dependent scalars and shapes; by default it breaks the
-# graph at them.
+# Settings that make dynamo capture data-dependent scalars and shapes. By default, it breaks the
+# graph there.
 CAPTURE = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
 
 
 class Traced(Operator):
-    """An operator traced with its derivative by torch's compiler; the traced operators run eagerly.
+    """An operator that torch.compile traces with its derivative. The traced operators run eagerly.
 
     Each sample is a separate graph. Random numbers of compiled graphs differ from those of eager
     mode, so only their metadata are compared.
@@ -49,7 +49,7 @@ class Traced(Operator):
 class Compiled(Traced):
     """An operator compiled with Inductor's kernels.
 
-    Compilation takes seconds, hence only the first sample of one dtype is run.
+    Compilation takes seconds, so only the first sample of one dtype is run.
     """
 
     backend = "inductor"

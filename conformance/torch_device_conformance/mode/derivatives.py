@@ -12,7 +12,7 @@ from torch_device_conformance.database.operators import Attempt, changed_tensors
 
 
 class ForwardDerivative(Attempt):
-    """An operator with forward-mode derivatives of its results along random input directions."""
+    """An operator with the forward-mode derivatives of its results in random directions."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.backward(dtype) and self.op.supports_forward_ad
@@ -40,7 +40,7 @@ class ForwardDerivative(Attempt):
         return Run(found, {})
 
 
-# Factor by which tolerances are widened, because three passes accumulate rounding errors.
+# The factor by which tolerances are widened, because three passes accumulate rounding errors.
 PASSES = 30
 
 

@@ -24,7 +24,7 @@ class Backward(Operator):
         return super().supports(dtype) and self.backward(dtype)
 
 
-# For each dtype, the next wider dtype; used where the CPU lacks a dtype of accelerators.
+# For each dtype, a wider dtype in which the CPU computes if it does not support the dtype.
 WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -38,7 +38,7 @@ WIDER = {
 
 
 class AcceleratorDtypes(Forward):
-    """An operator with dtypes that OpInfo lists for CUDA but not for the CPU.
+    """An operator called with a dtype that OpInfo lists for CUDA but not for the CPU.
 
     The CPU computes the reference in a wider dtype.
     """

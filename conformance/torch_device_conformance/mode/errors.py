@@ -9,8 +9,8 @@ from torch_device_conformance.mode.timing import Punctual
 class Errors(Punctual):
     """An operator called with the database's error inputs.
 
-    The device must raise the same error as the CPU. An error that does not depend on data must be
-    raised by the call. The inputs have fixed dtypes, hence they are run for one dtype only.
+    The device must raise an error wherever the CPU does. The call itself must raise errors that do
+    not depend on data. The inputs have fixed dtypes, so the entries run for one dtype only.
     """
 
     raises = True

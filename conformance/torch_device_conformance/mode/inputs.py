@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks operators on inputs that are not in torch's database.
 
-The inputs are derived from the database's samples: other strides, other sizes, values with a
-pending conjugation or negation. If the CPU rejects an input, the device must reject it, too.
+The inputs are derived from the database's samples, with different strides, sizes or dtypes, or with
+a pending conjugation or negation. If the CPU rejects an input, the device must reject it too.
 """
 
 from abc import abstractmethod
@@ -17,7 +17,7 @@ from torch_device_conformance.comparison.comparison import spread
 from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode.timing import Punctual
 
-# Maximum number of samples of an entry.
+# The maximum number of samples per entry from which samples are derived.
 MOST = 12
 
 
@@ -37,7 +37,7 @@ class Derived(Attempt):
 
 
 class Layouts(Derived):
-    """An operator called with inputs that have gaps or an offset, are transposed or expanded."""
+    """An operator called with inputs that have gaps, are transposed with an offset, or expanded."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         for layout in (noncontiguous_like, transposed, expanded):
@@ -53,7 +53,7 @@ class Sizes(Derived):
 
 
 class Conjugates(Derived):
-    """An operator called with inputs that have the lazy bits of conjugation and negation."""
+    """An operator called with inputs whose lazy conjugation or negation bit is set."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         yield changed(sample, negated)
@@ -74,7 +74,7 @@ def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleIn
 
 
 def transposed(x: Tensor) -> Tensor:
-    """Returns the values of `x` with an offset of one element and the first dimension innermost."""
+    """Returns the values of `x` at a storage offset of 1, with the first dimension innermost."""
     order = list(reversed(range(x.dim())))
     inner = x.permute(order).contiguous()
     whole = torch.cat([inner.flatten()[:1], inner.flatten()])

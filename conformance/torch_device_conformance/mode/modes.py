@@ -72,20 +72,20 @@ DTYPES = (
 
 
 class BadModes(ValueError):
-    """Raised if a module of modes cannot be used; the message contains the reason."""
+    """Raised if a module that adds modes cannot be used. The message contains the reason."""
 
 
 def load(names: Iterable[str]) -> None:
-    """Adds the modes of modules to this process. Loading a module again has no effect.
+    """Adds the modes that modules define to this process. Loading a module again has no effect.
 
     A module defines SUITES, of type `Suites`, and optionally WORDING, a `Wording`. It must not load
-    the device, because the process that plans a run imports the module, too.
+    the device, because the process that plans a run also imports the module.
 
     Args:
         names: modules, or paths of .py files.
 
     Raises:
-        BadModes: a module cannot be imported, has no SUITES, or has a mode that exists already.
+        BadModes: a module cannot be imported, has no SUITES, or defines an existing mode.
     """
     for name in names:
         try:
@@ -97,7 +97,7 @@ def load(names: Iterable[str]) -> None:
             known = SUITES.setdefault(suite, {})
             for mode, make in modes.items():
                 if known.setdefault(mode, make) is not make:
-                    raise BadModes(f"--modes {name}: the mode {suite}/{mode} exists already")
+                    raise BadModes(f"--modes {name}: the mode {suite}/{mode} already exists")
         if hasattr(module, "WORDING"):
             use(module.WORDING)
 

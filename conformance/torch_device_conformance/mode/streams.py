@@ -11,8 +11,8 @@ from torch_device_conformance.subject.delay import keep_busy
 class OtherStream(Operator):
     """An operator whose forward and backward run on a new stream.
 
-    They run after a delay if the backend has a delay kernel. Inputs are written on the current
-    stream, and results are read there, with only the waits that torch requires of a program.
+    They run after a delay if the backend has a delay kernel. The inputs are written and the results
+    are read on the current stream, with only the waits that torch requires of a program.
     """
 
     drawn = False

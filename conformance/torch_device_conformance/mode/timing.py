@@ -36,8 +36,8 @@ class Watch:
         """Calls a function and synchronizes; raises the error of either."""
         if self.device.type == "cpu":
             return function(*args, **kwargs)
-        # Delays the kernels of the call until it has returned. Therefore an error of a kernel is
-        # never mistaken for an error of the call.
+        # Delay the call's kernels until the call has returned, so that a kernel error is never
+        # mistaken for an error that the call itself raises.
         keep_busy(self.device)
         result = function(*args, **kwargs)
         try:
@@ -51,7 +51,7 @@ class Watch:
         """Returns the run that a function returns, or a run with the error that it raised.
 
         Args:
-            name: name of the entry, to look up errors that depend on data.
+            name: name of the entry, with which errors that depend on data are looked up.
             function: function that makes its calls through `call`.
         """
         try:
@@ -61,7 +61,7 @@ class Watch:
             return Run({}, {}, error.with_traceback(None), self.complaint(name, error))
 
     def complaint(self, name: str, error: Exception) -> str:
-        """Returns what is wrong with the time of an error, or an empty text."""
+        """Returns what is wrong with the time at which an error was raised, or an empty text."""
         rules = wording()
         words = rules.addition.sub("", describe(error))
         if self.late and not depends_on_data(name, error):

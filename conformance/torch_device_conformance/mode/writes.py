@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks operators that write to tensors of the caller: out= and in place."""
+"""Checks operators that write to the caller's tensors: out= and in place."""
 
 import re
 import warnings
@@ -27,7 +27,7 @@ FILL = 2
 
 
 def transposed(like: Tensor) -> Tensor:
-    """Returns a tensor of the shape of `like` in column-major layout: dimension 0 has stride 1."""
+    """Returns a tensor shaped like `like` in column-major layout: dimension 0 has stride 1."""
     order = list(reversed(range(like.dim())))
     return torch.full_like(
         like.permute(order), FILL, memory_format=torch.contiguous_format
@@ -35,12 +35,12 @@ def transposed(like: Tensor) -> Tensor:
 
 
 def complexified(like: Tensor) -> Tensor:
-    """Returns a complex128 tensor of the shape of `like`."""
+    """Returns a complex128 tensor shaped like `like`."""
     return torch.full_like(like, FILL, dtype=torch.complex128)
 
 
-# Functions that make a tensor to pass as out=, given the result of the call without out=. They fill
-# the tensor with FILL, so that the comparison finds elements that the operator does not write.
+# Functions that make an out= tensor from the result of a call without out=. They fill it with FILL,
+# so that the comparison finds elements that the operator does not write.
 WAYS: dict[str, Callable[[Tensor], Tensor]] = {
     "right": lambda like: torch.full_like(like, FILL),
     "transposed": transposed,
@@ -58,14 +58,14 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 RESIZED = frozenset({"without elements", "too large"})
 
-# The out= tensor starts one element after the input, in the same memory. The operator either raises
-# an error, or its result is undefined.
+# The name of a sample whose out= tensor starts one element after the input, in the same memory. The
+# operator either raises an error, or its result is undefined.
 OVERLAPPING = "overlapping the input"
 
 
 @contextmanager
 def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
-    """Records the warnings from the body of the `with` and from the kernels launched in it."""
+    """Records the warnings from the `with` block and from the kernels launched in it."""
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -125,7 +125,7 @@ class Out(Punctual):
         return Run(found, {})
 
     def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
-        """Passes an out= that overlaps the input, to compare only whether the call raises."""
+        """Passes an out= that overlaps the input; only whether the call raises is compared."""
         arguments = self.copy(sample, device)
         first = arguments.input
         if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:

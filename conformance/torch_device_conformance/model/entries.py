@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries made from a recorded model: one for the whole model, one for each overload that it calls.
+"""Entries for a recorded model: one for the whole model, and one for each overload that it calls.
 
-An entry runs the same samples on the device and on the CPU, and the results are compared.
+Each entry runs the same samples on the device and on the CPU, and the results are compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class Recorded(Entry):
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         inexact = dtype.is_floating_point or dtype.is_complex
         rtol, atol = default_tolerances(dtype if inexact else torch.float32)
-        # A model has larger shapes than op_db, hence longer sums, which round more.
+        # A model has larger shapes than op_db, so its sums are longer and round more.
         return 10 * rtol, 10 * atol
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
@@ -92,8 +92,8 @@ def fill(signature: Signature) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def tensor_of(argument: Argument) -> Tensor:
     """Returns a tensor with the recorded shape, strides and dtype.
 
-    Unless the values were recorded, floating-point tensors get random values in [0.1, 1), which
-    are valid for every operator (log, sqrt); integers are 0.
+    If no values were recorded, a floating-point tensor gets random values in [0.1, 1), which are
+    valid even for operators such as log and sqrt, and an integer tensor gets zeros.
     """
     result = torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype)
     if argument.values is not None:
@@ -135,7 +135,7 @@ class Whole(Entry):
 
 
 def seeded(phase: str, seed: int) -> None:
-    """Seeds the random numbers of a step when the forward phase starts, after the weights exist."""
+    """Seeds a step's random numbers when its forward phase starts, after the weights were made."""
     if phase == "forward":
         torch.manual_seed(seed)
 
@@ -143,7 +143,7 @@ def seeded(phase: str, seed: int) -> None:
 def prepare(
     subject: Subject, settings: Settings, recording: Recording, path: Path
 ) -> Callable[[Request], Verdict]:
-    """Returns the function that judges the cases of a recording, in a worker."""
+    """Returns the function that judges a recording's cases in a worker."""
     judge = Judge(subject, settings)
 
     def evaluate(request: Request) -> Verdict:

@@ -4,12 +4,12 @@
 The model is a Python file that defines these functions:
 
 - ``model()`` returns a module on the CPU.
-- ``inputs()`` returns a tuple of the call's arguments, on the CPU.
+- ``inputs()`` returns a tuple with the arguments of the forward call, on the CPU.
 - ``loss(output)`` returns a 0-dim tensor; the default is the sum of all outputs.
 - ``optimizer(parameters)`` returns an optimizer, or None to skip the step; the default is SGD.
 
-The model is recorded on the CPU or, without values and memory, on the device "meta". Neither needs
-the device that is tested.
+The model is recorded on the CPU, or on the device "meta", which needs no memory but has no values.
+Neither needs the device under test.
 """
 
 import importlib.util
@@ -27,12 +27,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 PHASES = ("forward", "backward", "optimizer")
 
-# Values of larger integer tensors are not recorded; random values replace them.
+# The values of integer tensors with more elements than this are not recorded.
 MOST_VALUES = 1 << 16
 
 
 class BadModel(Exception):
-    """Raised if a file does not define a model that can be recorded; the message has the reason."""
+    """Raised if a file does not define a model that can be recorded. The message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Argument:
     values: Tensor | None = None
 
     def key(self) -> tuple[Any, ...]:
-        """Returns the fields that must be equal in arguments that are alike: all but the values."""
+        """Returns the fields that decide whether two arguments are alike: all except the values."""
         return self.dtype, self.shape, self.strides
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Argument:
 
 @dataclass
 class Signature:
-    """A call of an operator: its arguments, with an Argument in place of each tensor."""
+    """An operator call: its arguments, with an Argument in place of each tensor."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -79,18 +79,18 @@ class Signature:
 
 @dataclass
 class Recording:
-    """The calls of a model, by phase and overload.
+    """The operator calls of a model, by phase, overload and dtype.
 
     Attributes:
-        name: name of the file.
-        calls: signatures by (phase, "aten::mm", dtype of the first tensor).
+        name: name of the model's file, without its suffix.
+        calls: signatures by phase, overload such as "aten::mm", and dtype of the first tensor.
     """
 
     name: str
     calls: dict[tuple[str, str, str], list[Signature]] = field(default_factory=dict)
 
     def add(self, phase: str, name: str, args: Any, kwargs: Any) -> None:
-        """Adds a call, or counts it if it differs from an earlier call only in values."""
+        """Adds a call, or increases an earlier call's count if only tensor values differ."""
         taken: dict[int, Argument] = {}
 
         def abstract(value: Any) -> Any:
@@ -111,7 +111,7 @@ class Recording:
         found.append(made)
 
     def overloads(self) -> dict[str, int]:
-        """Returns the number of calls of each overload, the most frequent first."""
+        """Returns the number of calls to each overload, the most frequent first."""
         total: dict[str, int] = {}
         for (_, name, _), signatures in self.calls.items():
             total[name] = total.get(name, 0) + sum(s.calls for s in signatures)
@@ -129,7 +129,7 @@ INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.in
 
 
 def like(a: Signature, b: Signature) -> bool:
-    """Returns whether two calls differ at most in the values of tensors."""
+    """Returns whether two calls differ at most in tensor values."""
 
     def key(signature: Signature) -> str:
         return repr(
@@ -171,14 +171,14 @@ class Model:
 
 
 def load(path: Path) -> Model:
-    """Loads the file of a model.
+    """Loads a model's file.
 
     Raises:
         BadModel: the file cannot be imported, or lacks a function.
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise BadModel(f"{path} is not a Python file; its name must end with .py")
+        raise BadModel(f"cannot load {path} as Python code; its name must end with .py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -202,7 +202,7 @@ def step(
         phase: called with the name of each phase when it starts.
 
     Returns:
-        Outputs, the loss and the parameters after the step, by name.
+        The outputs, the loss, and the parameters after the step, by name.
     """
     make: Any = model.function("model")
     inputs: Any = model.function("inputs")
@@ -230,7 +230,7 @@ def step(
 
 
 def optimizer_of(model: Model, module: nn.Module) -> torch.optim.Optimizer | None:
-    """Returns the optimizer of a model, or None if it has no parameters or wants no step."""
+    """Returns a model's optimizer, or None if it has no parameters or its file returns None."""
     parameters = [leaf for leaf in module.parameters() if leaf.requires_grad]
     if not parameters:
         return None
@@ -265,7 +265,7 @@ def record(model: Model, place: str = "cpu") -> Recording:
 
 @contextmanager
 def moved_quietly(recorder: Recorder) -> Iterator[None]:
-    """Drops the calls of the body that precede the first phase, which create the model."""
+    """Removes the calls made in the `with` block before the first phase: they create the model."""
     recorder.phase = "setup"
     try:
         yield
@@ -278,8 +278,8 @@ def routes(recording: Recording, dispatch: Mapping[str, str]) -> Sequence[tuple[
     """Returns each overload with its number of calls and its route to the device.
 
     Args:
-        recording: recording of a model.
-        dispatch: route of each overload, from a report.
+        recording: the recording of a model.
+        dispatch: the route of each overload, from a report.
     """
     return [
         (name, calls, dispatch.get(name, dispatch.get(f"{name}.default", "unknown")))

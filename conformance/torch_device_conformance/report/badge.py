@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An SVG badge: the shares of required rows that pass and of operators that run on the device."""
+"""An SVG badge with the share of required rows that pass and of operators run by the device."""
 
 from xml.sax.saxutils import escape
 
@@ -7,7 +7,7 @@ from torch_device_conformance.report.report import Report, percent
 from torch_device_conformance.report.waivers import Waivers
 from torch_device_conformance.verdict.verdict import COMPOSITE, MISSING, NATIVE, NOT_RUN
 
-# Approximate width of a character in a font of 11 pixels.
+# The approximate width of a character in an 11-pixel font, in pixels.
 CHARACTER = 6.6
 
 SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" \
@@ -24,7 +24,10 @@ aria-label="{label}: {value}">
 
 
 def badge(report: Report, waivers: Waivers) -> str:
-    """Returns the badge: red if a case is wrong, amber if missing or not run, otherwise green."""
+    """Returns the badge as SVG.
+
+    It is red if a case is wrong, amber if one is missing or was not run, and green otherwise.
+    """
     passed, of = report.required()
     operators = [v for v in report.counted() if v.case.suite == "op"]
     own = sum(v.verdict in (NATIVE, COMPOSITE) for v in operators)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The difference of two reports: what got worse and what got better."""
+"""The difference between two reports: what got worse and what got better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from torch_device_conformance.verdict.verdict import (
     Case,
 )
 
-# The grade of each verdict. Operators that torch composes of native ones count as native.
+# The grade of each verdict; a higher grade is better. An operator that torch composes from native
+# ones counts as native.
 _GRADES = {NATIVE: 4, COMPOSITE: 4, FALLBACK: 3, MISSING: 2, **dict.fromkeys(ACCUSATIONS, 1)}
 
 
@@ -25,10 +26,10 @@ class Change:
     """A case whose verdict differs.
 
     Attributes:
-        case: a case of both reports, or of one.
-        before: verdict in the first report, or NOT_RUN.
-        after: verdict in the second report, or NOT_RUN.
-        message: message in the second report.
+        case: a case that is in at least one of the reports.
+        before: the verdict in the first report, or NOT_RUN.
+        after: the verdict in the second report, or NOT_RUN.
+        message: the message in the second report.
     """
 
     case: Case
@@ -44,7 +45,7 @@ class Difference:
     Attributes:
         regressions: cases that got worse.
         improvements: cases that got better.
-        others: cases with another kind of failure, or that only one report has.
+        others: cases with a different kind of failure, or that were run for only one report.
         overloads: aten overloads whose route got worse: (name, before, after).
         provenance: versions and hashes that differ: (what, before, after).
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The configuration that torch's own device-generic tests need, from measured verdicts.
+"""Generates the configuration for torch's own device-generic tests from the verdicts of a report.
 
-The result is a Python file for ``PrivateUse1TestBase.set_test_configs``. Entries that pass are
-allowed. Entries that fail for some dtypes are skipped for these dtypes, with the verdict as the
-reason.
+The result is a Python file for ``PrivateUse1TestBase.set_test_configs``. The tests run for all
+entries in the report. An entry that fails for some dtypes is skipped for these dtypes, with the
+verdicts as the reason.
 """
 
 from torch_device_conformance.report.report import Report
@@ -21,17 +21,17 @@ import unittest
 import torch
 from torch.testing._internal.opinfo.core import DecorateInfo
 
-# Entries of op_db, "name" or "name.variant", that passed in all cases.
+# The op_db entries, as "name" or "name.variant", that passed in all cases.
 ALLOWED = [
 {allowed}]
 
-# For each entry of op_db: the dtypes with failed cases, and their verdicts.
+# For each op_db entry with failed cases, the dtypes for which it failed, and the verdicts.
 FAILING = {{
 {failing}}}
 
 
 def configuration():
-    """Arguments of set_test_configs."""
+    """Returns the arguments for set_test_configs."""
     overrides = {{
         name: [
             DecorateInfo(unittest.skip(reason), device_type="{device}", dtypes=(dtype,))

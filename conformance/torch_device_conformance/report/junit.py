@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report as JUnit XML for CI systems. A verdict is a failure if it fails the run."""
+"""A report as JUnit XML, for CI systems. A test case fails if its verdict fails the run."""
 
 from xml.etree import ElementTree
 
@@ -9,7 +9,7 @@ from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE
 
 
 def junit(report: Report, waivers: Waivers) -> str:
-    """Returns the XML. A missing or waived case is skipped with a reason, never passed."""
+    """Returns the XML. A missing or waived case is marked as skipped, never as passed."""
     root = ElementTree.Element("testsuites", name=f"conformance of {report.heading['device']}")
     suites: dict[str, ElementTree.Element] = {}
     for verdict in report.verdicts.values():

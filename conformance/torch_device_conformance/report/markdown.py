@@ -32,7 +32,7 @@ def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
 
 
 def cells(verdicts: list[Verdict]) -> list[object]:
-    """Returns the cells of a row of HEADER: counts of verdicts, their total, the native share."""
+    """Returns a row's cells under HEADER: counts by verdict, their total, and the native share."""
 
     def count(test: Callable[[Verdict], bool]) -> int:
         return sum(map(test, verdicts))
@@ -50,7 +50,16 @@ def cells(verdicts: list[Verdict]) -> list[object]:
     ]
 
 
-HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "of", "on the device")
+HEADER = (
+    "native",
+    "composite",
+    "fallback",
+    "missing",
+    "wrong",
+    "not run",
+    "total",
+    "native + composite",
+)
 
 
 def works(report: Report) -> str:
@@ -70,11 +79,11 @@ def works(report: Report) -> str:
     ):
         if chosen:
             lines.append([title, *cells(chosen)])
-    return table(("", *HEADER), lines)
+    return table(("suite", *HEADER), lines)
 
 
 def contract(report: Report) -> str:
-    """Returns a table with the verdict, the requirement and the example of each contract row."""
+    """Returns a table with each contract row's verdict, requirement and example."""
     known = rows()
     lines = []
     for verdict in report.verdicts.values():
@@ -84,7 +93,9 @@ def contract(report: Report) -> str:
             lines.append(
                 [row.area, row.name, verdict.verdict, need, row.requires, f"`{row.shown_by}`"]
             )
-    return table(("area", "row", "verdict", "", "torch requires", "shown by torch_openreg"), lines)
+    return table(
+        ("area", "row", "verdict", "need", "torch requires", "shown by torch_openreg"), lines
+    )
 
 
 def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
@@ -113,5 +124,5 @@ def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
             lines = [f"- `{v.case}` {v.verdict}: {text[:200]}" for v, text in listed[:most]]
             parts.append("\n".join(lines))
         if len(listed) > most:
-            parts.append(f"and {len(listed) - most} more")
+            parts.append(f"and {len(listed) - most} more; report.json lists all of them")
     return "\n\n".join(parts) + "\n"

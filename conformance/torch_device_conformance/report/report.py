@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report: a heading and the verdicts of a run, and its JSON.
+"""A report, which consists of a heading and the verdicts of a run, and its JSON file.
 
-report/schema.json describes the JSON. A reader accepts every minor version of the schema of the
-major version that it supports.
+report/schema.json describes the JSON. A reader accepts every minor version of the schema's major
+version that it supports.
 """
 
 import json
@@ -34,8 +34,8 @@ class Report:
     """The results of a run.
 
     Attributes:
-        heading: what was run, and how: device, command, tier, seed, provenance, description.
-        verdicts: verdict of each case of the denominator; NOT_RUN if the case was not run.
+        heading: what was run and how, such as the device, the command, the tier and the seed.
+        verdicts: the verdict of each case that should have been run, or NOT_RUN.
     """
 
     heading: Mapping[str, Any]
@@ -43,11 +43,11 @@ class Report:
 
     @property
     def scope(self) -> str:
-        """The tier, and whether only some cases were selected."""
+        """The tier as text, with a note if only some of its cases were selected."""
         return f"{self.heading['tier']}{', some cases' if self.heading.get('only') else ''}"
 
     def counted(self) -> list[Verdict]:
-        """Returns the verdicts that belong to the denominator."""
+        """Returns the verdicts that count in the denominator."""
         return [verdict for verdict in self.verdicts.values() if verdict.counts]
 
     def counts(self, suite: str | None = None) -> Counter[str]:
@@ -57,7 +57,7 @@ class Report:
         )
 
     def required(self) -> tuple[int, int]:
-        """Returns the number of required rows that pass, and the number of required rows."""
+        """Returns the number of required contract rows that pass, and that of all required rows."""
         rows = [v for v in self.counted() if v.case.suite == "contract" and v.required]
         return sum(v.passes for v in rows), len(rows)
 
@@ -94,10 +94,10 @@ def complete(cases: Iterable[Case], verdicts: Iterable[Verdict]) -> dict[Case, V
 
 
 def records(report: Report, waivers: Waivers) -> dict[str, Any]:
-    """Returns the verdicts of a report as JSON objects, marked if they fail the run or are waived.
+    """Returns a report's verdicts as JSON objects, with marks if they fail the run or are waived.
 
     Returns:
-        The fields `verdicts` and `routes` of the schema: verdicts refer to routes by position.
+        The schema's fields `verdicts` and `routes`. A verdict refers to its routes by position.
     """
     pairs: dict[tuple[str, str], int] = {}
     found = []
@@ -137,7 +137,7 @@ def load(path: Path) -> Report:
     """Reads a report.
 
     Raises:
-        BadReport: the file is not a report, or has another major version.
+        BadReport: the file is not a report, or has a different major version.
     """
     try:
         content = dict(json.loads(path.read_text()))
@@ -145,7 +145,7 @@ def load(path: Path) -> Report:
         if version.partition(".")[0] != SCHEMA.partition(".")[0]:
             raise BadReport(
                 f"{path} has schema {version}, but this kit reads {SCHEMA}; "
-                "use the version of the kit that wrote it"
+                "use the version of the kit that wrote the report"
             )
         pairs = content.pop("routes")
         found: Sequence[dict[str, Any]] = content.pop("verdicts")
@@ -170,7 +170,7 @@ class Journal:
 
     Args:
         path: path of the file.
-        heading: description of the run, which can be resumed only with an equal heading.
+        heading: description of the run. A run can be resumed only with the same heading.
     """
 
     def __init__(self, path: Path, heading: Mapping[str, Any]) -> None:
@@ -181,15 +181,15 @@ class Journal:
         """Returns the verdicts of an earlier run. Ignores an incomplete last line.
 
         Raises:
-            BadReport: the earlier run had another heading.
+            BadReport: the earlier run had a different heading.
         """
         if not self._path.exists():
             return []
         heading, *lines = self._path.read_text().splitlines() or [""]
         if heading != self._heading:
             raise BadReport(
-                f"{self._path} was written for another subject, kit, tier or seed: "
-                "use the same flags, or another folder"
+                f"{self._path} was written for a different subject, kit, tier or seed; "
+                "use the same flags, or a different folder"
             )
         found = []
         for line in lines:
@@ -200,7 +200,7 @@ class Journal:
         return found
 
     def start(self, verdicts: Iterable[Verdict]) -> None:
-        """Writes a new file with the heading and these verdicts."""
+        """Writes a new file with the heading and `verdicts`."""
         with self._path.open("w") as file:
             file.write(self._heading + "\n")
         for verdict in verdicts:
@@ -213,8 +213,8 @@ class Journal:
 
 
 def percent(part: int, whole: int) -> str:
-    """Returns a share as text. Never rounds a smaller share up to 100 %."""
+    """Returns a share as text. Never rounds a smaller share up to 100%."""
     if not whole:
         return "nothing"
     share = 100 * part / whole
-    return f"{min(share, 99.9) if part < whole else share:.1f} %".replace("100.0", "100")
+    return f"{min(share, 99.9) if part < whole else share:.1f}%".replace("100.0", "100")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Waivers, which accept known verdicts for a reason until a date; and the rules for a failed run.
+"""Waivers, and the rules that decide whether a run fails.
+
+A waiver accepts known verdicts until a date, and gives a reason.
 
 The format is TOML::
 
@@ -9,8 +11,8 @@ The format is TOML::
     reason = "the solver of driver 3.1 rounds to float16: ticket 1234"
     expires = 2027-03-31
 
-`cases` may be a list of patterns, and `expires` may be "never". A case with the waived verdict
-"not-run" is not run. A waiver that has expired or that no case needs is reported.
+`cases` may be a list of patterns, and `expires` may be "never". If the verdict "not-run" is waived,
+the case is not run. A run reports the waivers that have expired or that no case needs.
 """
 
 import datetime
@@ -33,12 +35,12 @@ from torch_device_conformance.verdict.verdict import (
 
 
 class BadWaivers(ValueError):
-    """Raised if a waiver file cannot be read; the message contains the reason."""
+    """Raised if a waiver file is not valid. The message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Waiver:
-    """An entry of a waiver file: some verdicts of some cases are accepted until a date.
+    """An entry of a waiver file, which accepts some verdicts for some cases until a date.
 
     Attributes:
         cases: shell patterns for whole case identifiers.
@@ -73,7 +75,7 @@ class Waivers:
 
     Attributes:
         waivers: the waivers, in the order of the file.
-        strict: whether missing operators and waived cases that pass fail the run.
+        strict: whether anything missing and any waived case that passes fail the run.
         today: the day that decides which waivers have expired.
     """
 
@@ -86,7 +88,7 @@ class Waivers:
         return _any_of([pattern for waiver in self.waivers for pattern in waiver.cases])
 
     def names(self, case: Case) -> bool:
-        """Returns whether a waiver names a case; matches all patterns at once, for speed."""
+        """Returns whether any waiver names a case. Matches all patterns at once, for speed."""
         return bool(self.waivers) and self._pattern.match(str(case)) is not None
 
     def reason(self, verdict: Verdict) -> str | None:
@@ -110,12 +112,12 @@ class Waivers:
         return verdict.accuses or verdict.verdict == NOT_RUN
 
     def failures(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
-        """Returns the verdicts that fail the run; cases that were not run come last."""
+        """Returns the verdicts that fail the run, with the cases that were not run at the end."""
         found = [verdict for verdict in verdicts if self.fails(verdict)]
         return sorted(found, key=lambda verdict: verdict.verdict == NOT_RUN)
 
     def complaints(self, verdicts: Iterable[Verdict]) -> list[str]:
-        """Describes the waivers that have expired, and those that none of their cases need."""
+        """Describes the waivers that have expired, and those that apply to none of their cases."""
         found = list(verdicts)
         lines = []
         for waiver in self.waivers:
@@ -134,10 +136,10 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
     Args:
         path: the file.
         strict: as in `Waivers`.
-        today: by default the current day.
+        today: as in `Waivers`; by default the current day.
 
     Raises:
-        BadWaivers: the file is not valid, or a waiver lacks its reason or date.
+        BadWaivers: the file is not valid, or a waiver lacks a field.
     """
     try:
         content = tomllib.loads(path.read_text())
@@ -151,10 +153,13 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
             raise BadWaivers(f"{where} lacks {', '.join(sorted(missing))}")
         unknown = set(fields["verdicts"]) - MEANING.keys()
         if unknown:
-            raise BadWaivers(f"{where}: unknown verdict {', '.join(sorted(unknown))}")
+            raise BadWaivers(
+                f"{where}: unknown verdict {', '.join(sorted(unknown))}; use one of "
+                f"{', '.join(MEANING)}"
+            )
         passing = PASSES.intersection(fields["verdicts"])
         if passing:
-            raise BadWaivers(f"{where}: {', '.join(sorted(passing))} needs no waiver")
+            raise BadWaivers(f"{where}: {', '.join(sorted(passing))} needs no waiver; remove it")
         cases = [fields["cases"]] if isinstance(fields["cases"], str) else fields["cases"]
         expires = datetime.date.max if fields["expires"] == "never" else fields["expires"]
         if not isinstance(expires, datetime.date):
@@ -166,12 +171,12 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
 
 
 def failure(verdict: Verdict) -> str:
-    """Returns the reason why a verdict fails a run, in one line."""
+    """Returns in one line why a verdict fails a run."""
     if verdict.passes:
-        return "passes although a waiver names it"
+        return "the case passes although a waiver names it"
     return verdict.message.partition("\n")[0]
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Returns a regular expression that matches where any of the shell patterns does."""
+    """Returns a regular expression that matches if any of the shell patterns does."""
     return re.compile("|".join(map(fnmatch.translate, patterns)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The delay kernel, which keeps a stream busy, if the backend has one.
+"""The delay kernel, which keeps a stream busy. Not every backend has one.
 
-With it, an error of a kernel is never mistaken for an error of the call, and a missing dependency
-between streams is always detected. Without it, the same checks run but detect less.
+With a delay kernel, a kernel error is never mistaken for an error of the call, and a missing
+dependency between streams is always detected. Without one, the same checks run but detect less.
 """
 
 from collections.abc import Callable
@@ -10,26 +10,26 @@ from typing import Any
 
 import torch
 
-# Nanoseconds or cycles: torch.cuda._sleep and functions modeled on it count cycles.
+# Durations in nanoseconds or cycles: torch.cuda._sleep and functions modeled on it count cycles.
 SHORT = 1_000_000
 LONG = 100_000_000
 
 
 def delay_kernel(device: torch.device) -> Callable[[int], Any] | None:
-    """Returns the function that keeps the current stream busy, or None.
+    """Returns ``torch.<device>._sleep``, or None if the backend does not have this function.
 
-    This is ``torch.<device>._sleep``, which takes nanoseconds or cycles.
+    The function keeps the current stream busy. It takes nanoseconds or cycles.
     """
     found = getattr(getattr(torch, device.type, None), "_sleep", None)
     return found if callable(found) else None
 
 
 def keep_busy(device: torch.device, duration: int = SHORT) -> bool:
-    """Keeps the current stream of a device busy.
+    """Keeps a device's current stream busy.
 
     Args:
         device: device of the stream.
-        duration: nanoseconds or cycles.
+        duration: duration in nanoseconds or cycles.
 
     Returns:
         Whether the backend has a delay kernel.

@@ -14,8 +14,8 @@ pending = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "0" and "torch
 
 _before = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-# torch logs a line to stderr for each execution trace. The lines would hide the last output of a
-# crashed process, which is read from stderr.
+# torch logs a line to stderr for each execution trace. These lines would hide the last output of a
+# crashed process, which the parent reads from stderr.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch  # noqa: E402, F401

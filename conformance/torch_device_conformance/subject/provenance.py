@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The provenance of a report: versions and hashes of torch, backend and kit; and the machine.
+"""The provenance of a report: the versions and hashes of torch, backend and kit, and the machine.
 
 Two reports with the same hashes and seed tested the same software.
 """
@@ -22,7 +22,7 @@ SUFFIXES = frozenset({".py", ".so", ".pyd", ".json", ".yaml"})
 
 
 def files_hash(files: Iterable[Path], root: Path) -> str:
-    """Returns a SHA-256 hash of the names, relative to `root`, and contents of files."""
+    """Returns a SHA-256 hash of the files' contents and of their names relative to `root`."""
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(str(file.relative_to(root)).encode())
@@ -32,15 +32,15 @@ def files_hash(files: Iterable[Path], root: Path) -> str:
 
 
 def package_hash(folder: Path) -> str:
-    """Returns a SHA-256 hash of the code of a package."""
+    """Returns a SHA-256 hash of a package's code."""
     files = [file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
     return files_hash((f for f in files if "__pycache__" not in f.parts), folder)
 
 
 def torch_hash() -> str:
-    """Returns the SHA-256 hash of the RECORD of torch's wheel, which has a hash of each file.
+    """Returns the SHA-256 hash of the file RECORD in torch's wheel, which has each file's hash.
 
-    Without a RECORD, returns the hash of the folder torch/_C, or "unknown".
+    Without a RECORD, returns the hash of the folder torch/_C, or "unknown" without this folder.
     """
     root = Path(torch.__file__).parent
     record = root.parent / f"torch-{torch.__version__}.dist-info" / "RECORD"
@@ -50,7 +50,7 @@ def torch_hash() -> str:
 
 
 def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
-    """Returns the module, the version and the hashes of the backend's code."""
+    """Returns the backend's module, its version and the hashes of its code."""
     module = getattr(torch, device.type, None)
     name = getattr(module, "__name__", "") if not subject.is_cpu else "torch"
     top = name.partition(".")[0] or device.type

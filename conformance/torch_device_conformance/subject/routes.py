@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Determines how operators run on the subject: by its kernels, composed of others, or on the CPU.
+"""Determines how operators run: in the subject's kernels, composed of others, or on the CPU.
 
-There are three kinds of evidence; the worst one counts:
+There are three kinds of evidence, of which the worst counts:
 
-- the dispatch table: what torch calls for an operator and the subject's key. A boxed fallback of
-  the key runs the operator on the CPU.
-- traffic: copies of more than one element to the host inside an operator that is not a copy. A
-  registered kernel may still compute on the CPU.
-- the backend's own counter, if it has one.
+- the dispatch table, which shows what torch calls for an operator and the subject's key. The key's
+  boxed fallback runs the operator on the CPU.
+- copies of more than one element to the host inside an operator that is not itself a copy. They
+  reveal a registered kernel that computes on the CPU.
+- the backend's own fallback counter, if it has one.
 
 torch's execution trace lists the operators that ran on the subject, with the device of each
-argument. It covers all threads, and operators called by kernels and by the autograd engine. The
-trace is recorded in a separate run, so that it does not affect the runs that are compared. Copies
-that a kernel makes through its driver, without torch's dispatcher, are not detected.
+argument. It covers all threads, and the operators that kernels and the autograd engine call. The
+trace is recorded in a separate run, so it does not affect the runs that are compared. Copies that a
+kernel makes through its driver are not detected, because they bypass torch's dispatcher.
 """
 
 import functools
@@ -52,12 +52,12 @@ COPIES = frozenset(
     )
 )
 
-# Number of elements that a kernel may copy to the host: many kernels read a scalar. A larger copy
-# indicates a fallback.
+# The number of elements that a kernel may copy to the host, because many kernels read a scalar. A
+# larger copy indicates a fallback.
 SCALAR = 1
 
 
-# The route for each description of a kernel's origin, which ends a line of torch's dispatch table.
+# The routes by the description of a kernel's origin at the end of a line in torch's dispatch table.
 _SOURCES = {
     "kernel]": NATIVE,
     "backend fallback]": FALLBACK,
@@ -89,7 +89,7 @@ def overloads() -> list[str]:
 
 
 def dispatch_key(device: torch.device) -> str:
-    """Returns the dispatch key for strided tensors of a device.
+    """Returns the dispatch key for strided tensors on a device.
 
     Raises:
         ValueError: torch has no dispatch key for the device.
@@ -98,21 +98,21 @@ def dispatch_key(device: torch.device) -> str:
         return "PrivateUse1"
     if device.type.upper() not in torch._C.DispatchKey.__members__:
         raise ValueError(
-            f"cannot observe device {device.type}: torch has no dispatch key of that name"
+            f"cannot observe device {device.type}: torch has no dispatch key {device.type.upper()}"
         )
     return device.type.upper()
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an operator in a trace.
+    """An operator call in a trace.
 
     Attributes:
         name: the overload, such as "aten::add.Tensor".
         parent: number of the enclosing call.
-        tensors: (device, elements, bytes per element) of arguments and results.
+        tensors: (device, elements, bytes per element) for each tensor argument and result.
         on_subject: whether a tensor is on the subject's device or a device argument names it.
-        dtypes: dtypes of tensor arguments, as written in the trace.
+        dtypes: dtypes of the tensor arguments, as in the trace.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Call:
 
 @dataclass
 class Trace:
-    """The calls of a run by number, and the increase of the backend's counter by operator."""
+    """The operator calls of a run by number, and the backend's new fallbacks by operator."""
 
     calls: dict[int, Call] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
@@ -148,9 +148,9 @@ class Trace:
         return (c for c in self.on_subject() if c.parent not in self.calls)
 
     def host_copies(self, device: torch.device) -> dict[str, int]:
-        """Returns the bytes of the largest host copy that each overload other than a copy made.
+        """Returns the size in bytes of the largest host copy that each overload made.
 
-        The result contains only overloads that copied more than a scalar to the host.
+        Contains only overloads that are not copies but copied more than a scalar to the host.
         """
         found: dict[str, int] = {}
         if device.type == "cpu":
@@ -165,7 +165,7 @@ class Trace:
         return found
 
     def _caller(self, call: Call) -> Call | None:
-        """Returns the innermost call around a copy that involves the subject and is not a copy."""
+        """Returns the innermost call around `call` that involves the subject and is not a copy."""
         above = self.calls.get(call.parent)
         while above is not None and (above.is_copy or not above.on_subject):
             above = self.calls.get(above.parent)
@@ -183,7 +183,7 @@ def copies_to_host(call: Call, device: str) -> bool:
 
 
 def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
-    """Yields device, number of elements and bytes per element of each tensor of a traced value."""
+    """Yields each tensor's device, number of elements and bytes per element in a traced value."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):
@@ -194,7 +194,7 @@ def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[int, Call]:
-    """Returns the operator calls of an execution trace by number, without copies of the samples."""
+    """Returns an execution trace's operator calls by number, except those that copy the samples."""
     found = {}
     nodes = list(nodes)
     parents = {node["id"]: node["ctrl_deps"] for node in nodes}
@@ -246,7 +246,7 @@ class Observer:
         """Runs a function. Returns its route to the device, and the routes of its operators."""
         trace = self.trace(function)
         found = {call.name: route(call.name, self._key) for call in trace.on_subject()}
-        # The key has no kernel for an operator that torch has decomposed at an earlier key.
+        # If the key has no kernel for an operator that ran, torch decomposed it at an earlier key.
         found = {name: COMPOSITE if way == MISSING else way for name, way in found.items()}
         for name in trace.host_copies(self.device):
             found[name] = FALLBACK
@@ -268,7 +268,8 @@ class Observer:
             file = os.path.join(folder, "trace.json")
             if not _add_execution_trace_observer(file):
                 raise RuntimeError(
-                    "cannot trace operators: another observer uses torch's execution trace; stop it"
+                    "cannot trace operators: another observer is using torch's execution trace; "
+                    "stop it first"
                 )
             try:
                 _enable_execution_trace_observer()

@@ -2,7 +2,7 @@
 """The device under test: its name, and how to register it with torch.
 
 A Subject can be pickled. Its `load` makes the device usable in the current process. Like torch,
-`load` imports the entry points of the group torch.backends, unless `autoload` is False.
+`load` imports the entry points in the group torch.backends, unless `autoload` is False.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from torch_device_conformance.subject import preloaded
 
 
 class NoSubject(Exception):
-    """Raised if the device cannot be used in this process; the message contains the reason."""
+    """Raised if the device cannot be used in this process. The message contains the reason."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Subject:
         device: name of the device, optionally with an index: "npu", "npu:1", "cpu".
         imports: modules, or paths of .py files, that register the device when they are imported.
         autoload: whether to load installed backends through their entry points.
-        fallback_counter: "MODULE:FUNCTION" of the function that returns the number of fallbacks
-            per operator; empty if the backend has none.
+        fallback_counter: "MODULE:FUNCTION" for the function that returns the number of fallbacks
+            by operator; empty if the backend has no such function.
         environment: variables to set before the backend is loaded.
     """
 
@@ -45,7 +45,7 @@ class Subject:
     def is_cpu(self) -> bool:
         """Whether the device under test is the CPU.
 
-        The kit then compares the CPU with itself, which checks the kit.
+        If so, the kit compares the CPU with itself, which tests the kit.
         """
         return self.device.partition(":")[0] == "cpu"
 
@@ -93,18 +93,18 @@ class Subject:
     def _unknown(self, reason: str) -> str:
         known = torch._C._get_privateuse1_backend_name()
         found = f"; the out-of-tree device here is {known!r}" if known != "privateuseone" else ""
-        return f"no device {self.device!r}: {reason}{found}. Name its module with --import"
+        return f"no device {self.device!r}: {reason}{found}. Pass the backend's module to --import"
 
 
 def load_entry_points() -> None:
-    """Loads the installed backends, unless `import torch` already did."""
+    """Loads the installed backends, unless `import torch` has already loaded them."""
     if preloaded.pending:
         preloaded.pending = False
         torch._import_device_backends()
 
 
 def import_backend(name: str) -> ModuleType:
-    """Imports a module by its name or by the path of its file.
+    """Imports a backend's module by its name or by its file's path.
 
     Raises:
         NoSubject: the module does not exist, or its import fails.

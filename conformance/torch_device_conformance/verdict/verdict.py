@@ -21,28 +21,28 @@ HANG = "hang"
 NO_REFERENCE = "no-reference"
 NOT_RUN = "not-run"
 
-# The verdicts and their meanings, in the order of reports.
+# The verdicts and their meanings, in the order in which reports list them.
 MEANING: Mapping[str, str] = {
     NATIVE: "agrees with the CPU; a kernel of the backend ran",
-    COMPOSITE: "agrees with the CPU; torch composed it of other operators, all native",
+    COMPOSITE: "agrees with the CPU; torch composed it of other operators, which are all native",
     FALLBACK: "agrees with the CPU, because the CPU computed it",
-    MISSING: "the backend says that it is not implemented",
+    MISSING: "the backend reports that it does not implement the operator or feature",
     WRONG: "the result differs from the CPU's",
-    RAISES_WRONGLY: "raises an error; the CPU does not",
-    ACCEPTS_WRONGLY: "raises no error; the CPU does",
+    RAISES_WRONGLY: "raises an error although the CPU does not",
+    ACCEPTS_WRONGLY: "raises no error although the CPU does",
     LATE_ERROR: "the error is raised after the call, although it follows from the arguments",
     CRASH: "the process died",
     HANG: "the process did not answer in time",
-    NO_REFERENCE: "the CPU cannot run the case: there is no reference",
-    NOT_RUN: "not run; never counts as a pass",
+    NO_REFERENCE: "the CPU cannot run the case, so there is no reference",
+    NOT_RUN: "the case was not run; never counts as a pass",
 }
 
-# Verdicts of a subject that does what is required.
+# The verdicts about a subject that does what is required.
 PASSES = frozenset({NATIVE, COMPOSITE, FALLBACK})
-# Verdicts of a subject that does something forbidden. Missing features are not among them.
+# The verdicts about a subject that does something forbidden. Lacking a feature is not forbidden.
 ACCUSATIONS = frozenset({WRONG, RAISES_WRONGLY, ACCEPTS_WRONGLY, LATE_ERROR, CRASH, HANG})
 
-# The verdicts from best to worst, by which `worst` combines the verdicts of several cases.
+# The verdicts from best to worst, for `worst`.
 _ORDER = list(MEANING)
 
 
@@ -98,14 +98,14 @@ class Verdict:
         message: the evidence as text; its first line is a summary.
         stack: stack of a crash, a hang or an exception.
         sample: dtypes, shapes and strides of the arguments that reproduce a difference.
-        largest: the largest absolute difference of values.
-        compared: what was compared: "values", "distribution" (random) or "metadata" (uninitialized
-            memory).
+        largest: the largest absolute difference between values.
+        compared: what was compared: "values", the "distribution" of random values, or only
+            "metadata", as for uninitialized memory.
         samples: number of samples that agree.
-        routes: aten overloads that ran on the subject, and the route of each.
+        routes: the aten overloads that ran on the subject, with the route of each.
         expected_by: "cpu", or "cuda" if only OpInfo's list for CUDA has the dtype.
-        required: whether torch itself depends on the row; only for rows of the contract.
-        seconds: time on both devices.
+        required: whether torch itself depends on the row; only for contract rows.
+        seconds: duration, including the CPU runs.
         device_us: microseconds of a call on the subject, if it was timed.
         cpu_us: microseconds of the same call on the CPU.
     """
@@ -127,7 +127,7 @@ class Verdict:
 
     @property
     def counts(self) -> bool:
-        """Whether the case belongs to the denominator: the CPU gives a reference for it."""
+        """Whether the case counts in the denominator, because the CPU provides a reference."""
         return self.verdict != NO_REFERENCE
 
     @property
@@ -161,7 +161,7 @@ _FIELDS = frozenset(field.name for field in fields(Verdict))
 
 
 def from_record(record: Mapping[str, Any]) -> Verdict:
-    """Restores a verdict from the object that `Verdict.record` returned; ignores unknown fields."""
+    """Restores a verdict from the result of `Verdict.record`. Ignores unknown fields."""
     found = {key: value for key, value in record.items() if key in _FIELDS}
     largest = found.get("largest")
     found["largest"] = None if largest is None else float(largest)

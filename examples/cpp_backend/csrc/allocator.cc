@@ -63,7 +63,7 @@ struct Allocator final : c10::DeviceAllocator {
   void resetPeakStats(c10::DeviceIndex /*device*/) override {}
 };
 
-// Never destroyed: tensors in static storage may outlive every other object.
+// Never destroyed, because tensors in static storage may outlive any other static object.
 Allocator& instance() {
   static auto* const instance = new Allocator;
   return *instance;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Declarations shared by the files of this backend. The device uses host memory and runs everything
-// synchronously. A real device calls its driver where a comment says "driver". Threads: any.
+// synchronously. A real device calls its driver where a comment says "driver". Any thread may use
+// these declarations.
 #ifndef EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 #define EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 
@@ -14,7 +15,7 @@ namespace acme {
 inline constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 inline constexpr c10::DeviceIndex kDevices = 2;
 
-// The current device of the calling thread.
+// The calling thread's current device.
 inline thread_local c10::DeviceIndex current_device = 0;
 
 // Checks an index and returns it, or the current device's index for -1.

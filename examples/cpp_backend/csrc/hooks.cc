@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The hooks by which torch asks for devices, generators and pinned memory, and resizes storages.
-// Stateless; torch keeps one instance until the process ends. Threads: any.
+// The hooks through which torch asks for devices, generators and pinned memory, and resizes
+// storages. Stateless; torch keeps one instance until the process ends. Any thread may use them.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
@@ -15,7 +15,7 @@
 namespace acme {
 namespace {
 
-// A generator of the device that uses the CPU's algorithm. A device with its own kernels for random
+// A device generator that uses the CPU's algorithm. A device with its own kernels for random
 // numbers keeps a seed and an offset instead (Philox), and advances the offset at each launch.
 struct Generator final : at::CPUGeneratorImpl {
   explicit Generator(c10::DeviceIndex index) {

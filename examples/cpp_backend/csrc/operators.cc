@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators that every device needs, two kernels of the device (relu, normal_), and the
-// fallback to the CPU for all others. Stateless. Threads: any.
+// The operators that every device needs, two device kernels (relu, normal_), and the fallback to
+// the CPU for all others. They are stateless. Any thread may call them.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-// Makes the device of an optional argument current in this thread until the end of its scope.
+// Makes the device given by an optional argument current in this thread for the scope's lifetime.
 struct DeviceScope {
   explicit DeviceScope(std::optional<at::Device> device)
       : previous(exchange_device(device.has_value() ? device->index() : current_device)) {}
@@ -64,7 +64,8 @@ at::Tensor host_view(const at::Tensor& tensor) {
                        tensor.options().device(at::kCPU));
 }
 
-// Makes all copies to, from and within the device; `to` may have another dtype and other strides.
+// Makes all copies to, from and within the device; `to` may have a different dtype and different
+// strides.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
   const at::Tensor source = from.is_privateuseone() ? host_view(from) : from;
   at::Tensor target = to.is_privateuseone() ? host_view(to) : to;
@@ -126,7 +127,7 @@ at::Tensor relu(const at::Tensor& self) {
 }
 
 // Implements normal_ with random numbers from the generator argument or the device's default
-// generator. The CPU's kernels reject both, hence every random operator needs a device kernel.
+// generator. CPU kernels reject both, so every random operator needs a device kernel.
 at::Tensor& normal(at::Tensor& self, double mean, double deviation,
                    std::optional<at::Generator> given) {
   at::Generator generator =

@@ -7,7 +7,7 @@ __all__ = ["dump_flight_recorder"]
 
 
 def dump_flight_recorder(stacks: bool = True, only_active: bool = False) -> bytes:
-    """Return the last collectives of this process, in the format of torch's flight recorder.
+    """Return this process's last collectives, in the format of torch's flight recorder.
 
     The recorder keeps the last ``TORCH_FR_BUFFER_SIZE`` collectives (default 2000; 0 disables it).
     ``python -m torch.distributed.flight_recorder.fr_trace FOLDER`` compares the records if each
@@ -15,7 +15,7 @@ def dump_flight_recorder(stacks: bool = True, only_active: bool = False) -> byte
     file automatically, to ``TORCH_FR_DUMP_TEMP_FILE`` followed by the rank.
 
     Args:
-        stacks: whether the Python stack of each call is included.
+        stacks: whether each call's Python stack is included.
         only_active: whether completed operations are left out.
 
     Returns:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention of DTensors: how it is sharded, and ring attention for context parallelism.
+"""DTensor attention: how it is sharded, and ring attention for context parallelism.
 
 On this device ``F.scaled_dot_product_attention`` calls
 ``_scaled_dot_product_fused_attention_overrideable``. torch has sharding rules for the attention
 operators of CUDA, but none for this operator.
 
-This file supports only torch 2.13, because it alone uses private names of torch's DTensor:
+This file uses private names of torch's DTensor, so it supports only torch 2.13. The names are:
 
 - ``DTensor._op_dispatcher.sharding_propagator.register_op_strategy``, ``_op_schema``,
   ``_dtensor_spec`` and ``_ops.utils.expand_to_full_mesh_op_strategy``. The public
-  ``register_sharding`` cannot refuse a combination of placements over several mesh dimensions, and
+  ``register_sharding`` cannot reject a combination of placements over several mesh dimensions, and
   importing it imports further modules of torch, which import_hook.py forbids.
 - ``experimental._context_parallel._attention``: ``custom_ops``, the handlers that
   ``context_parallel`` installs; ``_templated_ring_attention`` and its ``_backward``. torch's own
@@ -44,7 +44,7 @@ if not torch.__version__.startswith("2.13."):
 _FORWARD = torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default
 _BACKWARD = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default
 
-# Indices of dimensions of queries, keys, values, the output, and also of the logsumexp.
+# Dimension indices of the queries, keys, values, output and logsumexp.
 _BATCH, _HEADS, _SEQUENCE = 0, 1, 2
 
 # Placements on one mesh dimension. Batch rows and heads can each be computed independently.
@@ -132,7 +132,7 @@ def _expand(
     query_heads, key_heads = query.shape[_HEADS], key.shape[_HEADS]
 
     def pairs_heads(inputs: list[DTensorSpec], _: object) -> bool:
-        """Return whether each rank has the keys of its queries; queries may share key heads."""
+        """Return whether each rank has the keys for its queries; queries may share key heads."""
         parts = _count_parts(mesh, inputs[first + 1].placements)
         return bool(query_heads == key_heads or key_heads % parts == 0)
 
@@ -243,7 +243,7 @@ def _ring_backward(
 def _require_sequence(
     query: DTensor, key: DTensor, value: DTensor, attn_bias: object
 ) -> tuple[DeviceMesh, Sequence[Placement]]:
-    """Return mesh and placements of tensors whose sequence dimension is sharded evenly.
+    """Return the mesh and the placements of tensors with an evenly sharded sequence dimension.
 
     Raises:
         NotImplementedError: if there is a bias, or if the tensors are placed differently.
@@ -259,7 +259,7 @@ def _require_sequence(
         if tensor.placements != wanted or tensor.size(_SEQUENCE) % mesh.size() != 0:
             raise NotImplementedError(
                 "openreg: context parallelism requires query, key and value whose sequence "
-                f"dimension ({_SEQUENCE}) is in equal parts on a one-dimensional mesh, but got "
+                f"dimension ({_SEQUENCE}) is split evenly over a one-dimensional mesh, but got "
                 f"shape {tuple(tensor.shape)} as {tensor.placements} on {mesh}: call attention for "
                 "such tensors outside of context_parallel"
             )

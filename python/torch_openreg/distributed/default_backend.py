@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Works around a bug of torch 2.13 that leaves a process group with the wrong default backend.
+"""Works around a bug in torch 2.13 that leaves a process group with the wrong default backend.
 
 torch asks the default backend for its name, sequence numbers and hooks. If a group has several
 backends (``"cpu:gloo,openreg:occl"``, or no backend specified), ``_new_process_group_helper`` looks

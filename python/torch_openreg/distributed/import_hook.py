@@ -27,7 +27,7 @@ def call_after_import(name: str, function: _Function) -> None:
     thread: Python would reject one of the two imports as a deadlock.
 
     Args:
-        name: the full name of the module.
+        name: the module's full name.
         function: may be called more than once (``importlib.reload``). Its exceptions propagate from
             the import.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers the collective backend ``occl`` with torch.distributed, for tensors of the device."""
+"""Registers the collective backend ``occl`` with torch.distributed, for device tensors."""
 
 import warnings
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -15,12 +15,22 @@ from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE
 
 
 def register() -> None:
-    """Register the backend and make it the device's default in ``init_process_group``."""
+    """Register the backend and make it the device's default in ``init_process_group``.
+
+    On a driver that cannot share memory, only the name is registered, so that its use raises an
+    error that explains this.
+    """
     if hasattr(dist.Backend, COLLECTIVE_BACKEND.upper()):
         return
+    supported = _C.supports_collectives()
     dist.Backend.register_backend(
-        COLLECTIVE_BACKEND, _create, extended_api=True, devices=[DEVICE_TYPE]
+        COLLECTIVE_BACKEND,
+        _create if supported else _refuse,
+        extended_api=True,
+        devices=[DEVICE_TYPE] if supported else [],
     )
+    if not supported:
+        return
     default_backend.install()
     symmetric_memory.register()
     # Importing torch.distributed.tensor takes half a second, which programs without DTensors avoid.
@@ -48,8 +58,17 @@ def _extend_tensor(module: ModuleType) -> None:
         )
 
 
+def _refuse(group: Any, options: Any) -> NoReturn:
+    """Raise the error of a driver without collectives."""
+    raise NotImplementedError(
+        f"{COLLECTIVE_BACKEND}: the driver of this build cannot share memory between processes, so "
+        "it has no collectives: use backend 'gloo' with CPU tensors, or build with "
+        "--//runtime:driver=emulation"
+    )
+
+
 def _create(group: Any, options: Any) -> _C.ProcessGroupOCCL:
-    """Create the backend of a process group.
+    """Create the backend for a process group.
 
     Args:
         group: torch's ``_DistributedBackendOptions``: store, rank, size, timeout, members.

@@ -13,7 +13,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import GroupName
 
-# The dispatch key of an out-of-tree device.
+# The dispatch key for an out-of-tree device.
 _KEY = "PrivateUse1"
 
 _libraries: list[torch.library.Library] = []
@@ -40,7 +40,7 @@ def fused_all_gather_matmul(
     *,
     return_A: bool = True,
 ) -> tuple[Tensor | None, list[Tensor]]:
-    """Gather ``A_shard`` along ``gather_dim`` and multiply it by each matrix of ``Bs``."""
+    """Gather ``A_shard`` along ``gather_dim`` and multiply it by each matrix in ``Bs``."""
     from torch.distributed import _functional_collectives as funcol
 
     whole = funcol.all_gather_tensor(A_shard, gather_dim % A_shard.dim(), group_name)

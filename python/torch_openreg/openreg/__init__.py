@@ -20,9 +20,9 @@ from torch_openreg.openreg import (
     profiler,
     random,
     sharing,
-    storage,
     stream_sanitizer,
     streams,
+    tensor_meta,
 )
 from torch_openreg.openreg.amp import (
     get_amp_supported_dtype,
@@ -107,7 +107,6 @@ from torch_openreg.openreg.random import (
     set_rng_state_all,
 )
 from torch_openreg.openreg.sharing import ipc_collect
-from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -119,6 +118,7 @@ from torch_openreg.openreg.streams import (
     set_stream,
     stream,
 )
+from torch_openreg.openreg.tensor_meta import get_tensor_meta, set_tensor_meta
 
 __all__ = [
     "AcceleratorError",
@@ -212,11 +212,11 @@ __all__ = [
     "set_sync_debug_mode",
     "set_tensor_meta",
     "sharing",
-    "storage",
     "stream",
     "stream_sanitizer",
     "streams",
     "synchronize",
+    "tensor_meta",
     "use_mem_pool",
 ]
 

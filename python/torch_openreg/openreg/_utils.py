@@ -19,7 +19,7 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
         allow_cpu: if True, the index of the CPU is -1; if False, the CPU is an error.
 
     Raises:
-        ValueError: for a device of another type, or a missing index if ``optional`` is False.
+        ValueError: for a device that is not openreg, or a missing index if ``optional`` is False.
     """
     if isinstance(device, int):
         return device
@@ -41,7 +41,7 @@ def resolve(device: DeviceLike) -> int:
     """Return the index of ``device``, or of the current device for None.
 
     Raises:
-        ValueError: for a device of another type.
+        ValueError: for a device that is not openreg.
         RuntimeError: for an index that is out of range.
     """
     return _C.resolve_device(_get_device_index(device, optional=True))

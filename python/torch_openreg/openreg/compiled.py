@@ -2,15 +2,21 @@
 """Lets C++ code that torch's compiler generates call the operators, as C functions."""
 
 import ctypes
+from importlib.abc import Traversable
 from importlib.resources import as_file, files
 
 _PACKAGE = "torch_openreg"
-_LIBRARY = files(_PACKAGE) / "lib" / "libopenreg_aoti.so"
+
+
+def _library() -> Traversable:
+    # Not a constant: files() imports the package, and another thread may be importing it while this
+    # module is being imported. That thread waits for this one, so Python would report a deadlock.
+    return files(_PACKAGE) / "lib" / "libopenreg_aoti.so"
 
 
 def supported() -> bool:
-    """Return whether the driver of this build can run generated kernels."""
-    return _LIBRARY.is_file()
+    """Return whether this build's driver can run generated kernels."""
+    return _library().is_file()
 
 
 def load() -> None:
@@ -20,14 +26,14 @@ def load() -> None:
     this package is installed.
 
     Raises:
-        NotImplementedError: if the driver of this build cannot run generated kernels.
+        NotImplementedError: if this build's driver cannot run generated kernels.
     """
     if not supported():
         raise NotImplementedError(
             "openreg: the driver of this build cannot run kernels that torch.compile generates: "
             "use backend='openreg' or 'aot_eager', or build with --//runtime:driver=emulation"
         )
-    with as_file(_LIBRARY) as path:
+    with as_file(_library()) as path:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 

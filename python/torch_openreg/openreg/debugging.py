@@ -45,7 +45,7 @@ def get_sync_debug_mode() -> int:
 def set_launch_blocking(on: bool) -> None:
     """Set whether each launch waits for its kernel, so that a kernel's error is raised at the call.
 
-    ``OPENREG_LAUNCH_BLOCKING=1`` enables it from the start of the process.
+    ``OPENREG_LAUNCH_BLOCKING=1`` enables it from the start.
     """
     _C.set_launch_blocking(on)
 
@@ -56,10 +56,10 @@ def get_launch_blocking() -> bool:
 
 
 def set_launch_sites(on: bool) -> None:
-    """Set whether launches record their Python stack, which is added to the error of their kernel.
+    """Set whether launches record their Python stack, which is added to the kernel's error.
 
     Recording costs about a microsecond per launch and never waits for the device.
-    ``OPENREG_LAUNCH_SITES=1`` enables it from the start of the process.
+    ``OPENREG_LAUNCH_SITES=1`` enables it from the start.
     """
     _C.set_launch_sites(on)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The devices of this process: their number, their properties, the current one, synchronization."""
+"""This process's devices: their number, their properties, the current one, synchronization."""
 
 import threading
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def init() -> None:
 
 
 def current_device() -> int:
-    """Return the index of the current device of the calling thread."""
+    """Return the index of the calling thread's current device."""
     return _C.get_device()
 
 
@@ -89,7 +89,7 @@ def set_device(device: DeviceLike) -> None:
     """Make ``device`` current in the calling thread; a negative index changes nothing.
 
     Raises:
-        ValueError: for a device without an index, or of another type.
+        ValueError: for a device that has no index or is not openreg.
         RuntimeError: for an index that is out of range.
     """
     index = _get_device_index(device)
@@ -145,7 +145,7 @@ class _DeviceGuard:
 
 
 class device_of(device):
-    """Context manager: makes the device of a tensor or storage current; ignores other devices."""
+    """Context manager that makes a tensor's or storage's device current; ignores other devices."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.device if obj.device.type == DEVICE_TYPE else None)
@@ -171,7 +171,7 @@ _maybe_exchange_device = _exchange_device
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """The properties of a device."""
+    """A device's properties."""
 
     name: str
     #: Capacity in bytes (``OPENREG_DEVICE_MEMORY``).
@@ -203,17 +203,17 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Return whether kernels of ``device`` can access the peer's memory: True for another device.
+    """Return whether kernels of ``device`` can access the peer's memory: True if the two differ.
 
     Raises:
-        ValueError: for a device of another type.
+        ValueError: for a device that is not openreg.
         RuntimeError: for an index that is out of range.
     """
     return resolve(device) != resolve(peer_device)
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """Return the major and minor version of the compute capability of ``device``."""
+    """Return the compute capability of ``device``: its major and its minor version."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 

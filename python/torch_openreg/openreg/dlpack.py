@@ -33,7 +33,7 @@ def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> 
     Raises:
         TypeError: if ``dl_device`` is not two integers.
         ValueError: if ``dl_device`` is not an openreg device.
-        RuntimeError: if ``stream`` is not a stream of that device.
+        RuntimeError: if ``stream`` is not a stream on that device.
     """
     if dl_device is None:
         return ExternalStream(stream, tensor.device)

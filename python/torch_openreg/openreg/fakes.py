@@ -5,8 +5,8 @@ Convolutions: the device returns the memory format that the CPU returns
 (aten/kernels/convolution.cc). torch's rule for fake tensors implements the formats of its built-in
 devices and assumes contiguous results for all others.
 
-Attention: the logsumexp of float64 is float64 (aten/kernels/attention.cc). torch's rule always says
-float32, so compiled code would misread the data.
+Attention: the logsumexp for float64 operands is float64 (aten/kernels/attention.cc). torch's rule
+always says float32, so compiled code would misread the data.
 
 Grouped matrix products: rows of the result are aligned to 16 bytes, as on the CPU. torch's rule
 aligns them only for CUDA, but its compiler assumes the alignment on every device.

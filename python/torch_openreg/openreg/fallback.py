@@ -26,7 +26,7 @@ _POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 @dataclass(frozen=True)
 class FallbackRecord:
-    """Statistics of the fallbacks of one operator."""
+    """Statistics for one operator's fallbacks."""
 
     calls: int
     #: Calls that were queued on the stream like a kernel.
@@ -60,8 +60,9 @@ def set_policy(policy: Policy) -> None:
     """Set what happens when an operator falls back, for all threads.
 
     Args:
-        policy: ``"silent"``: the call is counted. ``"warn"``: also a UserWarning, once per operator
-            until ``reset``. ``"error"``: a NotImplementedError before the operator has any effect.
+        policy: ``"silent"``: the call is counted. ``"warn"``: torch also issues a UserWarning, once
+            per operator until ``reset``. ``"error"``: the call raises a NotImplementedError before
+            the operator has any effect.
 
     Raises:
         ValueError: for any other value.
@@ -86,7 +87,7 @@ def policy(policy: Policy) -> Iterator[None]:
 
 
 def irreplaceable() -> dict[str, str]:
-    """Return the operators of strided tensors that never fall back, by name, with the reason.
+    """Return the operators on strided tensors that never fall back, by name, with the reason.
 
     The device has kernels for all of them. The list is for backends derived from this one.
     """

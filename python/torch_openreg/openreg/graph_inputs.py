@@ -42,7 +42,7 @@ class _Input:
 
 
 class _Follow(TorchDispatchMode):
-    """Passes each operator of a captured stream to GraphInputs, with arguments and results."""
+    """Passes each operator on a captured stream to GraphInputs, with arguments and results."""
 
     def __init__(self, inputs: "GraphInputs") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -95,7 +95,7 @@ class GraphInputs:
         """Raise an error if an external tensor was freed.
 
         Args:
-            pool: the graph's pool. Freed tensors in it are not an error: they are memory of another
+            pool: the graph's pool. Freed tensors in it are not an error: they belong to another
                 graph that shares the pool.
 
         Raises:
@@ -112,7 +112,7 @@ class GraphInputs:
         raise RuntimeError(
             f"the graph cannot be replayed: {len(gone)} of the external tensors that it uses were "
             f"freed, and other tensors may use their memory:{described}{more}\n"
-            "Keep the tensors as long as the graph, and change their values in place."
+            "Keep the tensors alive as long as the graph, and change their values in place."
         )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Graphs: device work that is captured once and replayed without the Python and C++ that queued it.
 
-The names and arguments are those of ``torch.cuda.graphs``. docs/graphs.md explains the rules.
+The names and arguments are the same as in ``torch.cuda.graphs``. docs/graphs.md explains the rules.
 """
 
 import gc
@@ -32,7 +32,7 @@ def is_current_stream_capturing() -> bool:
 
 
 def graph_pool_handle() -> PoolHandle:
-    """Return the id of a new memory pool, which several graphs can share."""
+    """Return the ID of a new memory pool, which several graphs can share."""
     return _C.new_pool_id()
 
 
@@ -66,14 +66,14 @@ class OpenRegGraph(_C._Graph):
             pool: the pool to allocate from (``graph_pool_handle()``, or ``pool()`` of another
                 graph); a new one for None. Graphs that share a pool must be replayed in the order
                 of their captures, and a replay overwrites the results of the other graphs.
-            capture_error_mode: which threads may not wait, or allocate without torch, during the
+            capture_error_mode: which threads must not wait, or allocate without torch, during the
                 capture: ``"global"``, ``"thread_local"`` or ``"relaxed"``.
             check_input_liveness: track the external tensors that captured operators use; ``replay``
                 raises an error if one of them was freed. Capturing takes longer.
 
         Raises:
             RuntimeError: if the graph already holds a capture, or the stream is being captured.
-            ValueError: for another mode.
+            ValueError: for any other mode.
         """
         super().capture_begin(pool, capture_error_mode)
         self._inputs = GraphInputs() if check_input_liveness else None
@@ -96,7 +96,7 @@ class OpenRegGraph(_C._Graph):
         super().instantiate()
 
     def replay(self) -> None:
-        """Queue the graph on the current stream of its device.
+        """Queue the graph on its device's current stream.
 
         Raises:
             RuntimeError: if the graph holds no capture; with ``check_input_liveness``, if a tensor
@@ -112,7 +112,7 @@ class OpenRegGraph(_C._Graph):
         self._inputs = None
 
     def pool(self) -> PoolHandle:
-        """Return the id of the graph's memory pool."""
+        """Return the ID of the graph's memory pool."""
         return super().pool()
 
     def register_generator_state(self, generator: torch.Generator) -> None:
@@ -240,7 +240,7 @@ class _Graphed:
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor):
                 raise TypeError(
-                    "make_graphed_callables: sample_args may contain only tensors, but got a "
+                    "make_graphed_callables: sample_args may contain only tensors, but got "
                     f"{type(leaf).__name__}: bind other arguments to the callable"
                 )
         self.inputs: _Tensors = tuple(leaves)
@@ -359,8 +359,8 @@ def make_graphed_callables(
         pool: see ``OpenRegGraph.capture_begin``.
 
     Raises:
-        RuntimeError: in an autocast region with cache; for modules with hooks, or with buffers that
-            require grad.
+        RuntimeError: in an autocast region with a cache; for modules with hooks, or with buffers
+            that require grad.
         TypeError: if ``sample_args`` contains anything but tensors.
     """
     if torch.is_autocast_enabled(DEVICE_TYPE) and torch.is_autocast_cache_enabled():

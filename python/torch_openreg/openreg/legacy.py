@@ -58,7 +58,7 @@ class _TensorType(type):
 
 
 class _StorageDtype:
-    """A descriptor: attribute ``dtype`` of a storage class warns once, as in all typed storages."""
+    """Descriptor for ``dtype`` of a storage class, which warns once like all typed storages."""
 
     def __init__(self, dtype: torch.dtype, warn: bool) -> None:
         self._dtype = dtype

@@ -2,9 +2,9 @@
 """Memcheck: detects invalid writes to device memory, and memory leaks.
 
 ``OPENREG_MEMCHECK=1`` enables it for a process; it cannot be turned on or off later. Blocks are
-then allocated between red zones; a freed block is poisoned and its reuse is delayed. Writes before,
-behind or to a freed block are reported by a RuntimeError of the next call that waits for the
-device, and at exit on stderr. See docs/memory_debugging.md.
+then allocated between red zones; a freed block is poisoned and its reuse is delayed. Writes before
+or after a block, or to a freed block, are reported by a RuntimeError from the next call that waits
+for the device, and on stderr at exit. See docs/memory_debugging.md.
 """
 
 import gc

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reports, limits and frees device memory and pinned memory; all sizes are in bytes.
 
-The statistics are those of ``torch.accelerator``; before the first allocation they are 0.
+The statistics are the same as in ``torch.accelerator``; before the first allocation they are 0.
 """
 
 import os
@@ -28,7 +28,7 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
-    """Return all statistics of the caching allocator (see ``torch.accelerator.memory_stats``)."""
+    """Return all of the caching allocator's statistics (see ``torch.accelerator.memory_stats``)."""
     return torch.accelerator.memory_stats(resolve(device))
 
 
@@ -111,7 +111,7 @@ def list_gpu_processes(device: DeviceLike = None) -> str:
     if not _C.is_initialized():
         return f"{name}\nno processes are running"
     used = device_memory_used(index) / 2**20
-    return f"{name}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB memory of the device"
+    return f"{name}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB of device memory"
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
@@ -144,11 +144,11 @@ def _bytes(value: int) -> str:
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """Return the statistics of the caching allocator as a human-readable table.
+    """Return the caching allocator's statistics as a human-readable table.
 
     Args:
         device: the device; the current one for None.
-        abbreviated: omit the rows of the small and the large pool.
+        abbreviated: omit the rows for the small and the large pool.
     """
     index = resolve(device)
     stats = memory_stats(index)
@@ -186,7 +186,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
         ValueError: if ``fraction`` is not from 0 to 1.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
-        raise TypeError(f"fraction must be a number, but is a {type(fraction).__name__}")
+        raise TypeError(f"fraction must be a number, but got {type(fraction).__name__}")
     _C.set_memory_fraction(resolve(device), fraction)
 
 
@@ -203,8 +203,8 @@ def caching_allocator_alloc(
     Args:
         size: the size in bytes.
         device: the device; the current one for None.
-        stream: the stream that will use the memory, or its handle; the current stream of the device
-            for None.
+        stream: the stream that will use the memory, or its handle; the device's current stream for
+            None.
 
     Returns:
         The address; 0 for a size of 0. Free it with ``caching_allocator_delete``.
@@ -212,7 +212,7 @@ def caching_allocator_alloc(
     Raises:
         TypeError: if ``stream`` is neither a stream nor an integer.
         ValueError: for a negative size.
-        RuntimeError: for a stream of another device, or a destroyed stream.
+        RuntimeError: for a stream on another device, or a destroyed stream.
         torch.OutOfMemoryError: if there is not enough memory.
     """
     index = resolve(device)
@@ -237,7 +237,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 def get_allocator_backend() -> str:
-    """Return the name of the allocator: always ``"native"``."""
+    """Return the allocator's name: always ``"native"``."""
     return "native"
 
 
@@ -253,7 +253,7 @@ def empty_host_cache() -> None:
 
 
 def host_memory_stats() -> dict[str, Any]:
-    """Return the statistics of the pinned host memory allocator, by dotted names.
+    """Return the pinned memory allocator's statistics, by dotted names.
 
     ``allocations`` and ``allocated_bytes`` count memory obtained from the system,
     ``active_requests`` and ``active_bytes`` memory held by tensors or by unfinished copies; each

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memory history and snapshots: the call sites that hold device memory, and past events.
 
-The names are those of ``torch.cuda.memory``, and so is the format: ``torch.cuda._memory_viz`` and
-the viewer at pytorch.org/memory_viz read it. See docs/memory_debugging.md.
+Names and format are the same as in ``torch.cuda.memory``, so ``torch.cuda._memory_viz`` and the
+viewer at pytorch.org/memory_viz can read the snapshots. See docs/memory_debugging.md.
 """
 
 import os
@@ -55,8 +55,9 @@ def _record_memory_history(
     Args:
         enabled: ``"all"``: record every event and the memory held. ``"state"``: only the memory
             held. None: stop, and clear the records.
-        context: which call stacks are kept. ``"state"``: those of memory held. ``"alloc"``: also
-            those of past allocations. ``"all"``: also those of frees. None: none.
+        context: which call stacks are kept. ``"state"``: those for memory held. ``"alloc"``: in
+            addition, those for past allocations. ``"all"``: in addition, those for frees. None:
+            none.
         stacks: ``"python"``, or ``"all"`` to add C++ frames. These take longer to record and much
             longer to convert to text.
         max_entries: the number of events kept per device; the oldest are dropped. An event takes 75
@@ -109,7 +110,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
         ``"allocator_settings"``, and ``"external_annotations"``, which is empty.
 
     Raises:
-        ValueError: for a device of another type.
+        ValueError: for a device that is not openreg.
         RuntimeError: for an index that is out of range.
     """
     found: dict[str, Any] = {**_C.memory_snapshot(events=True)}
@@ -135,7 +136,7 @@ def _dump_snapshot(
     """Write a snapshot of all devices to a file, for torch's tools.
 
     Args:
-        filename: the path of the file, which is overwritten.
+        filename: the file's path; an existing file is overwritten.
         augment_with_fx_traces: as in ``_snapshot``.
     """
     found = _snapshot(augment_with_fx_traces=augment_with_fx_traces)

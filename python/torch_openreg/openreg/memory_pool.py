@@ -29,7 +29,7 @@ class MemPool:
 
     Raises:
         TypeError: if ``allocator`` is not None.
-        ValueError: for a device of another type.
+        ValueError: for a device that is not openreg.
         RuntimeError: for an index that is out of range.
     """
 
@@ -57,7 +57,7 @@ class MemPool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """The id of the pool in statistics and snapshots: two integers."""
+        """The pool's ID in statistics and snapshots: two integers."""
         return self._id
 
     @property
@@ -78,8 +78,8 @@ class MemPool:
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     """Let the calling thread allocate from ``pool``. Contexts nest; the innermost one applies.
 
-    Other threads are not affected, including those of autograd's backward pass. A tensor stays in
-    the pool after the context.
+    Other threads are not affected, including the threads of autograd's backward pass. A tensor
+    stays in the pool after the context.
 
     Args:
         pool: the pool to allocate from.
@@ -94,7 +94,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     if device is not None and resolve(device) != pool.device:
         raise ValueError(
             f"memory pool {pool.id} belongs to device {pool.device}, so it cannot serve device "
-            f"{resolve(device)}: make a pool of that device, MemPool(device={resolve(device)})"
+            f"{resolve(device)}: make a pool for that device, MemPool(device={resolve(device)})"
         )
     _C.begin_allocate_current_thread_to_pool(pool.device, pool.id)
     try:

@@ -28,5 +28,5 @@ def _product(op: torch._ops.OpOverload, dtype: torch.dtype, *args: Any) -> Tenso
 
 
 def register() -> None:
-    """Register the product for the device, through torch's extension point of the operator."""
+    """Register the product for the device, through torch's extension point for the operator."""
     out_dtype.py_impl(DispatchKey.PrivateUse1)(_product)

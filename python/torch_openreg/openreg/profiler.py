@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Selects the parts of a program for which torch.profiler records the device (docs/profiler.md).
 
-The counterpart of ``torch.cuda.profiler``. Inside a session of ``torch.profiler.profile`` that
-records the device, ``stop()`` pauses the recording of the device and ``start()`` resumes it; CPU
-operators are always recorded. Without a session both functions have no effect.
+The counterpart of ``torch.cuda.profiler``. Inside a ``torch.profiler.profile`` session that records
+the device, ``stop()`` pauses the recording of the device and ``start()`` resumes it; CPU operators
+are always recorded. Without a session both functions have no effect.
 """
 
 from collections.abc import Iterator

@@ -30,18 +30,18 @@ def set_rng_state(new_state: torch.Tensor, device: DeviceLike = DEVICE_TYPE) -> 
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return the states of the generators of all devices."""
+    """Return the generator states of all devices."""
     return [get_rng_state(index) for index in range(_C.device_count())]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the states of the generators of all devices, in the order of their indices."""
+    """Set the generator states of all devices, in the order of the device indices."""
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the generator of the current device."""
+    """Seed the current device's generator."""
     default_generator().manual_seed(int(seed))
 
 
@@ -52,12 +52,12 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> None:
-    """Seed the generator of the current device from the entropy of the system."""
+    """Seed the current device's generator from system entropy."""
     default_generator().seed()
 
 
 def seed_all() -> None:
-    """Seed the generators of all devices with one seed from the entropy of the system."""
+    """Seed the generators of all devices with one seed from system entropy."""
     if _C.device_count() > 0:
         manual_seed_all(_C.default_generator(0).seed())
 

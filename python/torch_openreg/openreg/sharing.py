@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shares tensors and events of the device between processes; see docs/sharing.md.
+"""Shares the device's tensors and events between processes; see docs/sharing.md.
 
-``torch.multiprocessing`` sends a storage as a handle of its memory, which the other process imports
+``torch.multiprocessing`` sends a storage as a handle to its memory, which the other process imports
 without a copy. torch's own reducers reduce tensors, parameters and modules to storages, so one
 reducer for storages serves them all.
 """
@@ -21,7 +21,7 @@ class InterprocessEvent(torch.Event):
     """An event that other processes may query and wait for; ``Event(interprocess=True)``.
 
     The process that created the event may record it any number of times; in a process that opened
-    its handle ``record`` raises a RuntimeError. It does not support timing.
+    its handle, ``record`` raises a RuntimeError. It does not support timing.
     """
 
     @classmethod
@@ -46,7 +46,7 @@ class InterprocessEvent(torch.Event):
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, ipc_handle: bytes) -> Self:
-        """Open an event of another process, which must still be running and hold the event.
+        """Open another process's event; that process must still be running and hold the event.
 
         Args:
             device: the event's device.
@@ -105,7 +105,7 @@ def _rebuild_view(
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Preserve the conjugate and negative bits of a tensor, which torch's reducer drops."""
+    """Preserve a tensor's conjugate and negative bits, which torch's reducer drops."""
     lazy = tensor.device.type == DEVICE_TYPE and tensor.layout == torch.strided
     if not lazy or not (tensor.is_conj() or tensor.is_neg()):
         reduced: tuple[Any, ...] = reductions.reduce_tensor(tensor)
@@ -134,7 +134,7 @@ def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
 
 
 def register() -> None:
-    """Register the reducers of the device. Called once, when the package is imported."""
+    """Register the device's reducers. Called once, when the package is imported."""
     reduction.register(torch.UntypedStorage, _reduce_storage)
     reduction.register(torch.Tensor, _reduce_tensor)
     reduction.register(torch.nn.Parameter, _reduce_tensor)

@@ -42,7 +42,7 @@ class Race:
     #: The two uses, in program order.
     earlier: Use
     later: Use
-    #: Address and size of the block in bytes.
+    #: The block's address, and its size in bytes.
     pointer: int
     bytes: int
 

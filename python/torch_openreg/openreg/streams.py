@@ -62,7 +62,7 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
 class Event(torch.Event, metaclass=_EventType):
     """An event on a stream, which completes when the preceding work has finished.
 
-    Calling the class returns a ``torch.Event``; ``isinstance`` accepts every event of the device.
+    Calling the class returns a ``torch.Event``; ``isinstance`` accepts every event on the device.
 
     Args:
         enable_timing: whether ``elapsed_time`` (milliseconds) works.
@@ -132,7 +132,7 @@ class Stream(torch.Stream):
 
     @property
     def priority(self) -> int:
-        """The priority of the stream; a lower number is more urgent."""
+        """The stream's priority; a lower number is more urgent."""
         return _C.stream_priority(self.stream_id, self.device_index)
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
@@ -169,7 +169,9 @@ class ExternalStream(Stream):
 
 def _external_stream_id(stream_ptr: int, device: int) -> int:
     if not 0 <= stream_ptr < 2**64:
-        raise RuntimeError(f"{stream_ptr} is not a stream handle, which has 64 bits")
+        raise RuntimeError(
+            f"{stream_ptr} is not a stream handle: it must be an unsigned 64-bit integer"
+        )
     return _C.external_stream_id(stream_ptr, device)
 
 

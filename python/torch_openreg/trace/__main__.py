@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Validates, summarizes and converts traces of torch.profiler: python -m torch_openreg.trace."""
+"""Validates, summarizes and converts traces from torch.profiler: python -m torch_openreg.trace."""
 
 import argparse
 import gzip
@@ -32,7 +32,7 @@ def _check(trace: Trace) -> int:
 
 def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
     if not trace.work:
-        print(f"{flags.file}: the trace contains no work of the device", file=sys.stderr)
+        print(f"{flags.file}: the trace contains no device work", file=sys.stderr)
         return 1
     print("\n".join(summary.summarize(trace).lines(flags.top)))
     if trace.dropped:
@@ -44,7 +44,7 @@ def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
         try:
             summary.draw(trace, path, flags.top)
         except ImportError as error:
-            print(f"no picture: {error} (pip install matplotlib, or --plot none)", file=sys.stderr)
+            print(f"cannot plot: {error} (pip install matplotlib, or --plot none)", file=sys.stderr)
             return 1
         print(f"\npicture: {path}")
     return 0
@@ -66,7 +66,7 @@ def _convert(trace: Trace, flags: argparse.Namespace) -> int:
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+        raise argparse.ArgumentTypeError(f"expected at least 1, but got {number}")
     return number
 
 
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that ``arguments`` specify, those of the process for None.
+    """Run the command that ``arguments`` specify; None means the process's arguments.
 
     Returns:
         0, or 1 if the trace is faulty or cannot be read. Wrong flags raise SystemExit(2).

@@ -3,8 +3,8 @@
 
 HolisticTraceAnalysis, for example, treats an event as a launch if its name is cudaLaunchKernel,
 cudaMemcpyAsync or cudaMemsetAsync, its category is cuda_runtime, and it has no stream. On this
-device a kernel launch may be a copy, so it is renamed accordingly: CUDA has a separate function for
-copies.
+device a kernel launch may be a copy, for which CUDA has separate functions. Such a launch gets the
+name of CUDA's copy function.
 """
 
 import copy
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def rewritten(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a trace with CUDA's names instead of those of this device.
+    """Return a copy of a trace with CUDA's names instead of this device's names.
 
     Args:
         document: the trace, in the form of ``events.Trace.document``.

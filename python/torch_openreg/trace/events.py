@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads the device's events from a trace of torch.profiler.
+"""Reads the device's events from a torch.profiler trace.
 
 torch.profiler exports Chrome's Trace Event Format: times are in microseconds, and complete events
 have phase "X".
@@ -41,7 +41,7 @@ class Work:
 
     @property
     def end(self) -> float:
-        """The end of the work, in microseconds."""
+        """When the work ended, in microseconds."""
         return self.begin + self.duration
 
 
@@ -88,12 +88,12 @@ def read(path: Path) -> Trace:
     content = path.read_bytes()
     document = json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise ValueError(f"{path} has no 'traceEvents': it is not a trace of torch.profiler")
+        raise ValueError(f"{path} has no 'traceEvents': it is not a torch.profiler trace")
     trace = Trace(document)
     try:
         _sort(document["traceEvents"], trace)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"an event of the trace is malformed: {error!r}") from error
+        raise ValueError(f"an event in the trace is malformed: {error!r}") from error
     trace.work.sort(key=lambda work: (work.begin, work.end))
     return trace
 

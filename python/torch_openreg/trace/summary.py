@@ -121,7 +121,7 @@ def _common(left: Spans, right: Spans) -> float:
 
 
 def summarize(trace: Trace) -> Summary:
-    """Return the summary of a trace."""
+    """Summarize a trace."""
     by_name: dict[str, list[float]] = defaultdict(list)
     for work in trace.work:
         by_name[work.name].append(work.duration)

@@ -19,7 +19,7 @@ def faults(trace: Trace) -> Iterator[str]:
         )
     elif not trace.work:
         yield (
-            "the trace contains no work of the device: profile with "
+            "the trace contains no device work: profile with "
             "activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]"
         )
     for correlation, count in trace.calls.items():
@@ -30,7 +30,7 @@ def faults(trace: Trace) -> Iterator[str]:
         if work.duration < 0:
             yield f"{place} ends before it begins"
         if trace.calls and work.correlation not in trace.calls:
-            yield f"{place} has no call of correlation {work.correlation}"
+            yield f"{place} has no call with correlation {work.correlation}"
         operators = trace.operators
         if operators and work.external_id is not None and work.external_id not in operators:
             yield f"{place} is linked to operator {work.external_id}, which does not exist"

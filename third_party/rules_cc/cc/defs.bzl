@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rules that Bazel has built in, under the names of @rules_cc."""
+"""Bazel's built-in rules, under the names that @rules_cc gives them."""
 
 cc_binary = native.cc_binary
 cc_import = native.cc_import

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rules that Bazel has built in, under the names of @rules_java."""
+"""Bazel's built-in rules, under the names that @rules_java gives them."""
 
 java_binary = native.java_binary
 java_import = native.java_import

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rules that Bazel has built in, under the names of @rules_python."""
+"""Bazel's built-in rules, under the names that @rules_python gives them."""
 
 py_binary = native.py_binary
 py_library = native.py_library

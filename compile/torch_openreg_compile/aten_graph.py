@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lowers a graph of torch._dynamo to ATen operators, before autograd.
+"""Lowers a graph from torch._dynamo to ATen operators, before autograd.
 
-A graph of torch._dynamo calls what the program called: ``torch.sigmoid(x)``, ``x.sigmoid()``, ``x *
-y``. Patterns are written for operators, because one operator covers many spellings. Therefore each
-node that calls a torch function is replaced by the operators that the function calls first.
+A graph from torch._dynamo calls what the program called: ``torch.sigmoid(x)``, ``x.sigmoid()``, ``x
+* y``. Patterns are written for operators, because one operator covers many spellings. Therefore
+each node that calls a torch function is replaced by the operators that the function calls first.
 Autograd, autocast and functionalization have not run yet, and composite operators (softmax,
 layer_norm) are still one node.
 
 Only known functions are replaced, one node at a time. Everything else stays as captured: functions
-of torch.autograd, branches, and switches of gradients and autocast. AOTAutograd accepts the result
-like the original graph.
+of torch.autograd, branches, and nodes that switch gradients or autocast. AOTAutograd accepts the
+result just like the original graph.
 """
 
 import operator
@@ -39,7 +39,7 @@ _BUILTIN_MODULES = (
 )
 
 
-# Tensor methods that call one operator under another name, and methods that set a property.
+# Tensor methods that call one operator under a different name, and methods that set a property.
 _CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "short")
 _SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
 
@@ -51,7 +51,7 @@ _SWITCHES = (torch._C._set_grad_enabled, _ENTER_AUTOCAST, _EXIT_AUTOCAST)
 
 
 class _StaysAsCaptured(Exception):
-    """Nodes cannot be lowered; the message gives the reason."""
+    """Raised if nodes cannot be lowered; the message gives the reason."""
 
 
 def _is_function_of_torch(node: fx.Node) -> bool:
@@ -69,7 +69,7 @@ def _is_function_of_torch(node: fx.Node) -> bool:
 
 
 def value_of(node: fx.Node) -> Any:
-    """Return the traced value of a node: a FakeTensor, a number or a container of them."""
+    """Return a node's traced value: a FakeTensor, a number or a container of them."""
     return node.meta["val"] if "val" in node.meta else node.meta.get("example_value")
 
 
@@ -92,7 +92,7 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
 
 
 def _is_traced(value: Any) -> bool:
-    """Return whether a value consists of FakeTensors whose shapes do not depend on data."""
+    """Return whether a value consists of FakeTensors with shapes that do not depend on data."""
     leaves = pytree.tree_leaves(value)
     return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
 
@@ -117,12 +117,12 @@ def _can_be_lowered(node: fx.Node) -> bool:
 def _operators(
     run: Sequence[fx.Node], inputs: Sequence[fx.Node], results: Sequence[fx.Node]
 ) -> fx.GraphModule:
-    """Return a graph of the operators that nodes call.
+    """Return a graph with the operators that nodes call.
 
     Args:
         run: consecutive nodes.
-        inputs: the earlier nodes that ``run`` uses, which become the inputs of the graph.
-        results: the nodes of ``run`` that other nodes use, which become the outputs of the graph.
+        inputs: the earlier nodes that ``run`` uses, which become the graph's inputs.
+        results: the nodes of ``run`` that other nodes use, which become the graph's outputs.
     """
     values = [value_of(node) for node in inputs]
     if not all(isinstance(v, (torch.SymInt, int, float)) or type(v) is FakeTensor for v in values):
@@ -157,7 +157,7 @@ def _operators(
 
 
 def _replace_uses(node: fx.Node, result: Any) -> None:
-    """Replace all uses of a node by its result, or by the selected ones of several results."""
+    """Replace all uses of a node by its result, or each use by the result that it selects."""
     if isinstance(result, fx.Node):
         node.replace_all_uses_with(result)
         return
@@ -175,7 +175,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
     inside = set(run)
     used = dict.fromkeys(source for node in run for source in node.all_input_nodes)
     inputs = [node for node in used if node not in inside]
-    # An unused node is kept for its side effect: as a result it does not count as dead code.
+    # An unused node is kept for its side effect: being a result protects it from dead-code removal.
     results = [
         node
         for node in run
@@ -226,7 +226,7 @@ def _reason_against_lowering(graph: fx.Graph) -> str | None:
             torch.Tag.inplace_view in getattr(packet, overload).tags
             for overload in packet.overloads()
         ):
-            # The argument cannot be traced again: its traced value has the shape after the change.
+            # The argument cannot be traced again: its traced value already has the changed shape.
             return f"'{node.name}' changes the shape of a tensor in place"
     return None
 

@@ -2,8 +2,8 @@
 //
 // Python bindings for the metadata that a backend keeps with a tensor (runtime/c10/tensor_meta.h).
 // Callers must hold the GIL.
-#ifndef PYTHON_CSRC_STORAGE_H_
-#define PYTHON_CSRC_STORAGE_H_
+#ifndef PYTHON_CSRC_TENSOR_META_H_
+#define PYTHON_CSRC_TENSOR_META_H_
 
 #include <pybind11/pybind11.h>
 
@@ -13,4 +13,4 @@ void bind_storage(pybind11::module_& module);
 
 }  // namespace openreg
 
-#endif  // PYTHON_CSRC_STORAGE_H_
+#endif  // PYTHON_CSRC_TENSOR_META_H_

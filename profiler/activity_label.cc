@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "profiler/labels.h"
+#include "profiler/activity_label.h"
 
 namespace openreg {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// labels.h - names the rows of a trace. Copies and fills have the names of CUDA's traces, which
-// tools look for. Threads: any.
-#ifndef PROFILER_LABELS_H_
-#define PROFILER_LABELS_H_
+// activity_label.h - names the rows of a trace. Copies and fills are named as in CUDA's traces,
+// because tools search for those names. Any thread may call it.
+#ifndef PROFILER_ACTIVITY_LABEL_H_
+#define PROFILER_ACTIVITY_LABEL_H_
 
 #include <string>
 
@@ -17,4 +17,4 @@ std::string activity_label(const orActivity& activity);
 
 }  // namespace openreg
 
-#endif  // PROFILER_LABELS_H_
+#endif  // PROFILER_ACTIVITY_LABEL_H_

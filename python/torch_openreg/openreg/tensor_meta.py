@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Metadata that a backend attaches to a tensor, besides sizes, strides and dtype (docs/storage.md).
+"""Metadata that a backend attaches to a tensor, beyond sizes, strides and dtype (docs/storage.md).
 
 This is torch's BackendMeta: a format, which identifies a memory layout of the hardware, and
 vendor-defined bytes. No kernel of this device reads it.
@@ -16,7 +16,7 @@ from torch_openreg import _C
 
 @dataclass(frozen=True)
 class TensorMeta:
-    """Metadata of a tensor.
+    """A tensor's metadata.
 
     Attributes:
         format: the memory layout, a vendor-defined number from 0 to 2**31 - 1; 0 is the layout
@@ -31,7 +31,7 @@ class TensorMeta:
 
 
 def get_tensor_meta(tensor: torch.Tensor) -> TensorMeta | None:
-    """Return the metadata of a tensor, or None if it has none.
+    """Return a tensor's metadata, or None if it has none.
 
     Args:
         tensor: a tensor on openreg that has its own memory.
@@ -48,7 +48,7 @@ def get_tensor_meta(tensor: torch.Tensor) -> TensorMeta | None:
 
 
 def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
-    """Set or replace the metadata of a tensor; None removes it.
+    """Set or replace a tensor's metadata; None removes it.
 
     Args:
         tensor: a tensor on openreg that has its own memory.

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
-from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.aten_graph import lower
 
 
 class Capture:
@@ -28,7 +28,7 @@ class Capture:
 
     @property
     def called(self) -> list[str]:
-        """The graph's calls: names of operators, or of functions that were not lowered."""
+        """The graph's calls: the names of operators and of functions that were not lowered."""
         nodes = [node for node in self.gm.graph.nodes if node.op.startswith("call_")]
         return [
             node.target._schema.name.removeprefix("aten::")
@@ -217,7 +217,7 @@ def test_embedding_with_max_norm() -> None:
 
 
 def test_constants_beside_several_results() -> None:
-    """If a node of a run cannot be lowered, the nodes are lowered one by one."""
+    """If a node in a run cannot be lowered, the nodes are lowered one by one."""
 
     def function(x: Tensor) -> Tensor:
         first, second = x.chunk(2)

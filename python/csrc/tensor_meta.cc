@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "python/csrc/storage.h"
+#include "python/csrc/tensor_meta.h"
 
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
