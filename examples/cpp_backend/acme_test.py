@@ -200,3 +200,35 @@ def test_operators_without_a_fallback() -> None:
     convolution = torch.nn.Conv2d(1, 1, 3, device="acme")
     with pytest.raises(NotImplementedError, match="convolution_overrideable"):
         convolution(torch.ones(1, 1, 5, 5, device="acme"))
+
+
+# The abort depends on the machine's load. This program therefore injects a delay: a hook keeps the
+# autograd thread busy when the program ends. `last` is registered first, so it runs after the wait.
+EXIT = """
+import atexit, threading, time
+ended = []
+def last():
+    print(len(ended))
+    thread.join()
+atexit.register(last)
+import torch
+import torch_acme
+started = threading.Event()
+def spin(gradient):
+    started.set()
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        pass
+    ended.append(True)
+x = torch.ones(2, device="acme", requires_grad=True)
+x.register_hook(spin)
+thread = threading.Thread(target=lambda: (x * 2).sum().backward(), daemon=True)
+thread.start()
+started.wait()
+"""
+
+
+def test_exit_waits_for_autograd_threads(installed: Path) -> None:
+    path = f"{installed}:{os.environ.get('PYTHONPATH', '')}"
+    environment = {"PYTHONPATH": path, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert run(sys.executable, "-c", EXIT, **environment) == "1\n"

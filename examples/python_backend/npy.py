@@ -10,7 +10,11 @@ passes on the storage when it creates another tensor with the same data (for exa
 saves a result). Arrays have their own strides; for torch, every tensor is contiguous.
 """
 
+import atexit
+import re
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +69,35 @@ class Module:
 # This must be the first registration: it fails if another backend is registered, and the kernels of
 # that backend must then stay unchanged.
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
+
+
+def wait_for_autograd_threads() -> None:
+    """Waits until torch's autograd threads are asleep, but at most one second.
+
+    backward() returns when the last gradient is ready. The thread that computed it then still
+    releases what it held. If it takes the GIL after Python was finalized, the process aborts. torch
+    has no function that waits for these threads, so this function reads their states.
+    """
+    deadline = time.monotonic() + 1
+    asleep = 0
+    # A thread may be between two states in one scan, so several scans must agree.
+    while asleep < 3 and time.monotonic() < deadline:
+        asleep = 0 if _any_autograd_thread_runs() else asleep + 1
+        time.sleep(1e-4)  # without the GIL, which the threads need
+
+
+def _any_autograd_thread_runs() -> bool:
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        try:
+            line = stat.read_bytes()  # id (name) state ...
+        except OSError:
+            continue  # the thread has ended
+        if re.search(rb"\(pt_autograd_.*\) [^S]", line):
+            return True
+    return False
+
+
+atexit.register(wait_for_autograd_threads)
 
 
 def wrap(array: Array) -> Tensor:

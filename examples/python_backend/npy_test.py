@@ -3,6 +3,9 @@
 
 import copy
 import io
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -229,3 +232,42 @@ def test_other_threads(x: Tensor) -> None:
 def test_devices_do_not_mix(x: Tensor) -> None:
     with pytest.raises(RuntimeError, match="on the same device"):
         x + torch.ones(2, 3)
+
+
+# The abort depends on the machine's load. This program therefore injects a delay: a hook keeps the
+# autograd thread busy when the program ends. `last` is registered first, so it runs after the wait.
+EXIT = """
+import atexit, threading, time
+ended = []
+def last():
+    print(len(ended))
+    thread.join()
+atexit.register(last)
+import torch
+from examples.python_backend import npy
+started = threading.Event()
+def spin(gradient):
+    started.set()
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        pass
+    ended.append(True)
+x = torch.ones(2, device="npy", requires_grad=True)
+x.register_hook(spin)
+thread = threading.Thread(target=lambda: (x * 2).sum().backward(), daemon=True)
+thread.start()
+started.wait()
+"""
+
+
+def test_exit_waits_for_autograd_threads() -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", EXIT], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1\n"
