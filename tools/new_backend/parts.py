@@ -125,7 +125,6 @@ FILES = [
     ".gitignore",
     "LICENSE",
     "pyproject.toml",
-    "requirements.in",
 ]
 BAZEL_FILES = [
     ".bazelignore",
@@ -134,6 +133,7 @@ BAZEL_FILES = [
     "BUILD.bazel",
     "WORKSPACE",
     "bazelw",
+    "requirements.in",
     "requirements.lock",
     "requirements.torch",
     "third_party/BUILD.bazel",
