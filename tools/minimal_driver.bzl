@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tests that do not apply to the minimal driver: ./bazelw test --config=minimal //tests/..."""
+"""The tests that do not apply to the minimal driver."""
 
 # The feature of a driver (//runtime:driver_with_...) that the tests of a target or of a package
 # need. Bazel skips these targets in that configuration. "own_kernels" means that operators run on

@@ -31,7 +31,7 @@ def load() -> None:
     if not supported():
         raise NotImplementedError(
             "openreg: the driver of this build cannot run kernels that torch.compile generates: "
-            "use backend='openreg' or 'aot_eager', or build with --//runtime:driver=emulation"
+            "use backend='openreg' or 'aot_eager'"
         )
     with as_file(_library()) as path:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
