@@ -227,4 +227,4 @@ def test_without() -> None:
         """
     )
     shorter = without(text, lambda called, name: called != "workspace" and name != "x")
-    assert shorter == text[: text.index("# For linters.")]
+    assert shorter == text[: text.index("\n# For linters.")]

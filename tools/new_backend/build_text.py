@@ -51,16 +51,21 @@ class _Text:
         return len(text) - len(text.lstrip(" "))
 
     def statement(self, node: ast.stmt) -> _Edit:
-        """Returns the removal of a statement, with the comment above it and the line below.
+        """Returns the removal of a statement, with the comment above it and an empty line below.
 
-        The comment at the top of the file stays.
+        The comment at the top of the file stays, and so does the empty line below a group of
+        statements.
         """
         first, last = node.lineno, node.end_lineno or node.lineno
         while first > 1 and self.lines[first - 2].startswith("#"):
             first -= 1
         if first == 1:
             first = node.lineno
-        if last < len(self.lines) and not self.lines[last].strip():
+        if (
+            last < len(self.lines)
+            and not self.lines[last].strip()
+            and not (first > 1 and self.lines[first - 2].strip())
+        ):
             last += 1
         return _Edit(self._starts[first - 1], self._starts[last])
 
@@ -81,7 +86,7 @@ class _Text:
         text = self.text
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
             text = text[: edit.start] + edit.text + text[edit.end :]
-        return text
+        return text.rstrip("\n") + "\n"
 
 
 def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool]) -> str:
