@@ -38,9 +38,9 @@ struct AliasOperator : Operator {
   std::atomic<bool> inconsistent{false};  // a cached result was wrong: the cache is disabled
 };
 
-// Queues a call whose results the Meta kernel describes. Returns false without any effect if the
-// Meta kernel rejects the arguments: some Meta kernels reject arguments that the CPU kernel accepts
-// (index_reduce without elements), or use different messages.
+// Queues a call and takes the metadata of its results from the Meta kernel. If the Meta kernel
+// rejects the arguments, returns false without any effect, because the CPU kernel may accept them
+// (index_reduce without elements) or report a different message.
 bool queue_by_meta(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                    torch::jit::Stack* stack);
 

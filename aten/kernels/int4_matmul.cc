@@ -88,7 +88,7 @@ struct Group {
   }
 }
 
-// Unpacks a row to floats. A column belongs to group column >> group_shift.
+// Unpacks a row to floats. Column c uses the scale and offset of group c >> group_shift.
 [[gnu::always_inline]] inline void unpack_row_inline(const Packing& packing, const uint8_t* packed,
                                                      const Group* groups, int group_shift,
                                                      float* values) {

@@ -49,8 +49,9 @@ inline uint64_t text_key(const std::optional<std::string_view>& text) {
   return text.has_value() ? text_key(*text) : 0;
 }
 
-// Returns the key of the floating-point numbers and integers among boxed arguments: their ranges,
-// and how each compares with the previous one.
+// Returns a key for the integers and floating-point numbers among boxed arguments. It encodes the
+// range_of() of each number, and whether the number is less than, equal to or greater than the
+// previous one.
 inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   uint64_t key = 0;
   std::optional<double> last;

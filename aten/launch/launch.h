@@ -131,7 +131,8 @@ class Operands {
     }
   }
 
-  // Adds a scalar, which promotes tensors of a lower kind (bool, integer, floating-point, complex).
+  // Adds a scalar. It promotes tensors of a lower kind; in ascending order, the kinds are bool,
+  // integer, floating-point and complex.
   void add_scalar(const at::Scalar& scalar) { add_number(scalar.type()); }
   void add_scalar(const std::optional<at::Scalar>& scalar) {
     if (scalar.has_value()) {

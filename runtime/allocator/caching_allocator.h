@@ -83,7 +83,7 @@ class OPENREG_API CachingAllocator {
   // stream.
   void record_stream(Block* block, orStream_t stream);
 
-  // Returns the block's own stream and those passed to record_stream().
+  // Returns the block's own stream and the streams passed to record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;
 
   // Private pools (see private_pool.h). From begin_allocate_to_pool() to end_allocate_to_pool(),

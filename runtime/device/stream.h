@@ -123,8 +123,8 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // Returns the first position of the current user of this slot.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
-  // Makes the command write `activity`, with its times, when it has run. May be called only within
-  // `fill` of StreamQueue::Enqueue.
+  // Makes the command report `activity`, with the command's start and end times, once it has run.
+  // May be called only within `fill` of StreamQueue::Enqueue.
   void Record(Command* command, const orActivity& activity);
   // Returns the record of a command with `recorded` set, for the thread that runs the command.
   const orActivity& activity(const Command& command) const {

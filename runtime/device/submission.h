@@ -50,9 +50,9 @@ class Submission {
   const char* function() const { return function_; }
   const Stream& stream() const { return *queue_.stream(); }
 
-  // Submits a kernel, a copy or fill, or a host function. With launch blocking, a kernel, copy or
-  // fill is done when the call returns. The call returns the error of a kernel; the error of a copy
-  // or fill stays with the stream.
+  // Submits a kernel, a copy, a fill or a host function. With launch blocking, the call waits for
+  // all of them except a host function. It then returns a kernel's error, but leaves an error in a
+  // copy or fill on the stream.
   orError_t Submit(const Work& work) const;
 
   // Record an event, or wait for one.

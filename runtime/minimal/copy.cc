@@ -25,12 +25,13 @@ orError_t Locate(const char* function, const void* pointer, size_t size, End* en
   const std::optional<Block> block = FindBlock(pointer);
   if (!block && IsDeviceAddress(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
-                "%s: %p is a device address outside of every live allocation", function, pointer);
+                "%s: %p is a device address that is not inside any live allocation", function,
+                pointer);
   }
   const bool inside = block && block->Contains(pointer, size);
   if ((block && !inside && !block->registered) || size > PTRDIFF_MAX) {
-    return Fail(orErrorInvalidCopy, "%s: %zu bytes at %p exceed the allocation", function, size,
-                pointer);
+    return Fail(orErrorInvalidCopy, "%s: %p + %zu bytes exceeds its allocation", function, pointer,
+                size);
   }
   if (inside) {  // a range of which only a part is registered is pageable
     *end = {block->type, block->device};
@@ -55,7 +56,7 @@ orError_t Copy(const Request& request, orStream_t handle) {
   RETURN_IF_ERROR(EnterWork(function));
   RETURN_IF_ERROR(Streams::Get().Find(function, handle, &stream));
   if (kind < orMemcpyHostToHost || kind > orMemcpyDefault) {
-    return Fail(orErrorInvalidValue, "%s: %d is not an orMemcpyKind", function, kind);
+    return Fail(orErrorInvalidValue, "%s: kind %d is not an orMemcpyKind", function, kind);
   }
   if (peer) {
     RETURN_IF_ERROR(CheckDevice(function, dst_device));
@@ -74,8 +75,11 @@ orError_t Copy(const Request& request, orStream_t handle) {
                 found);
   }
   if (peer && (to.device != dst_device || from.device != src_device)) {
-    return Fail(orErrorInvalidCopy, "%s: the memory belongs to devices %d and %d, not %d and %d",
-                function, to.device, from.device, dst_device, src_device);
+    return Fail(
+        orErrorInvalidCopy,
+        "%s: the destination is on device %d and the source on device %d, but the call names "
+        "devices %d and %d",
+        function, to.device, from.device, dst_device, src_device);
   }
   const auto run = [dst = request.dst, src = request.src, size = request.size](std::string*) {
     std::memmove(Translate(dst), Translate(src), size);
@@ -97,7 +101,8 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, orStr
   End end;
   RETURN_IF_ERROR(Locate(function, pointer, size, &end));
   if (end.type == orMemoryTypeUnmanaged) {
-    return Fail(orErrorInvalidDevicePointer, "%s: %p is pageable host memory: use memset", function,
+    return Fail(orErrorInvalidDevicePointer,
+                "%s: %p is neither device memory nor pinned host memory; use memset", function,
                 pointer);
   }
   return stream->Queue(function, {.run = [=](std::string*) {

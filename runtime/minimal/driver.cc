@@ -115,7 +115,7 @@ orError_t FirstUse() {
   // Exit handlers run in reverse order: this one runs before everything that was loaded so far, and
   // that kernels may use, is torn down.
   if (std::atexit(EndThreads) != 0) {
-    return Fail(orErrorSystem, "the exit handler cannot be registered: no memory");
+    return Fail(orErrorSystem, "cannot register the device's exit handler: out of host memory");
   }
   phase.store(Phase::kReady);
   return orSuccess;
@@ -181,9 +181,13 @@ orError_t EnterQuery(const char* function) {
 }
 
 orError_t EnterRelease(const char* function) {
-  return !thread_state.in_kernel ? orSuccess
-                                 : Fail(orErrorNotPermitted,
-                                        "%s was called inside a kernel or host function", function);
+  return !thread_state.in_kernel
+             ? orSuccess
+             : Fail(orErrorNotPermitted,
+                    "%s was called inside a kernel or host callback, which must not "
+                    "queue, wait, allocate or free; call it from another host "
+                    "thread or after the kernel",
+                    function);
 }
 
 orError_t EnterWork(const char* function) {
@@ -203,8 +207,8 @@ orError_t CheckDevice(const char* function, int device) {
   }
   if (device < 0 || device >= settings.device_count) {
     return Fail(orErrorInvalidDevice,
-                "%s: device index %d is out of range: %d devices (OPENREG_DEVICE_COUNT)", function,
-                device, settings.device_count);
+                "%s: device index %d is out of range: %d device%s (OPENREG_DEVICE_COUNT)", function,
+                device, settings.device_count, settings.device_count == 1 ? "" : "s");
   }
   return orSuccess;
 }

@@ -200,10 +200,11 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
   RETURN_IF_ERROR(Streams::Get().Find(__func__, handle, &stream));
   orKernelArguments copy;
   if (kernel == nullptr || arguments == nullptr || size != sizeof(copy)) {
-    return Fail(orErrorInvalidValue,
-                "orLaunchKernel: kernel %p with %zu bytes of arguments at %p: expected a kernel of "
-                "orGetKernel and %zu bytes",
-                static_cast<const void*>(kernel), size, arguments, sizeof(copy));
+    return Fail(
+        orErrorInvalidValue,
+        "orLaunchKernel: kernel %p with %zu bytes of arguments at %p: expected a kernel from "
+        "orGetKernel and %zu bytes",
+        static_cast<const void*>(kernel), size, arguments, sizeof(copy));
   }
   std::memcpy(&copy, arguments, sizeof(copy));
   RETURN_IF_ERROR(Check(*kernel, copy));

@@ -178,7 +178,10 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   *handle = table_.Add(std::make_shared<Stream>(device, priority), kMaxStreams);
   return *handle != nullptr
              ? orSuccess
-             : Fail(orErrorSystem, "orStreamCreate: %zu streams exist already", kMaxStreams);
+             : Fail(orErrorSystem,
+                    "cannot create a stream: the limit of %zu streams has been reached; destroy a "
+                    "stream",
+                    kMaxStreams);
 }
 
 orError_t Streams::Destroy(orStream_t handle) {

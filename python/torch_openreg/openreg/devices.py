@@ -75,7 +75,7 @@ def init() -> None:
     """Initialize the device. The first use does so automatically.
 
     Raises:
-        RuntimeError: in a forked child, or if the system refuses the address space.
+        RuntimeError: in a forked child, or if the system cannot reserve the address space.
     """
     _lazy_init()
 
