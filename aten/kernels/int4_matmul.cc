@@ -45,7 +45,7 @@ struct Packing {
   int64_t row_bytes;  // number of bytes of a row in one tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
-  // Returns the offset of that part of `row` which is in the row's first tile.
+  // Returns the offset of the part of `row` that is in the row's first tile.
   int64_t start(int64_t row) const {
     return row / kTileRows * tiles * tile_bytes() + row % kTileRows * row_bytes;
   }

@@ -152,7 +152,7 @@ class OPENREG_API CachingAllocator {
   Pool& add_pool(orStream_t stream);
   Pool& make_pool(orStream_t stream);
   Pool& private_pool_of(PoolId id, orStream_t stream);
-  // The requested bytes of an allocation, and the bytes after rounding by Settings::divisions.
+  // The bytes that a caller requested, and these bytes rounded up by Settings::divisions.
   struct Size {
     size_t requested;
     size_t bytes;

@@ -49,7 +49,7 @@
 
 namespace openreg::allocator {
 
-// A host function that runs on device memory.
+// A host function that works on device memory.
 using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
 
 // A function that queues `function` on `stream`, with `memory` as a kernel sees it. It returns

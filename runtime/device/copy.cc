@@ -59,7 +59,7 @@ struct Fill {
   }
 };
 
-// The kind and the device of the memory at one end of a copy.
+// The kind of memory at one end of a copy, and the device that owns it.
 struct Endpoint {
   orMemoryType type;
   int device;  // -1 for host memory

@@ -174,7 +174,7 @@ TEST_F(FaultReportTest, TheChildOfAForkTouchesDeviceMemory) {
       SIGKILL, "the child of a fork touched device memory, which it does not have: .*of 100 bytes");
 }
 
-// ------------------------------------------------------------------- faults that are not ours
+// ------------------------------------------------------------------- faults outside device memory
 
 // Writes to an unmapped address.
 void TouchNothing() {

@@ -120,7 +120,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // Returns whether nothing is queued and nothing is running.
   bool Idle() const;
 
-  // Returns the first position of the current user of this slot.
+  // Returns the position at which the slot's current user began.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
   // Makes the command report `activity`, with the command's start and end times, once it has run.

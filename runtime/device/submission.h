@@ -27,8 +27,7 @@
 
 namespace openreg::device {
 
-// The reason why a captured stream refuses a call whose result would depend on work that does not
-// run.
+// Why a captured stream refuses a call whose result would depend on work that does not run.
 inline constexpr char kNothingRuns[] =
     "so nothing runs that could be waited for: do it before or after the capture";
 
@@ -42,7 +41,7 @@ class Submission {
     const orError_t error = EnterDevice(function_);
     return error == orSuccess ? Find(handle) : error;
   }
-  // Begins a call that has already checked the state of the process: looks up the stream.
+  // Begins a call that has already checked the state of the process. Only looks up the stream.
   [[gnu::always_inline]] orError_t Find(orStream_t handle) {
     return FindStream(function_, handle, &queue_.stream_, &queue_.expected_);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Events: each refers to a position of a stream. With timing, recording also queues a command that
-// reads the clock.
+// Implements events. Each one refers to a position in a stream. Recording an event with timing also
+// queues a command that reads the clock.
 #include <time.h>
 
 #include <atomic>
@@ -17,11 +17,12 @@ namespace {
 
 constexpr size_t kMaxEvents = 1048576;
 
-// What an event captured. Recording again makes a new one: a wait keeps the one that it read.
+// What an event has captured. Recording the event again creates a new Record, and a wait in
+// progress keeps the Record that it has read.
 struct Record {
-  std::shared_ptr<Stream> stream;  // null: never recorded
+  std::shared_ptr<Stream> stream;  // null if never recorded
   uint64_t position = 0;
-  std::shared_ptr<std::atomic<int64_t>> nanoseconds;  // with timing
+  std::shared_ptr<std::atomic<int64_t>> nanoseconds;  // only with timing
 
   Stream::State state() const {
     return stream == nullptr ? Stream::State::kDone : stream->StateOf(position);
@@ -50,7 +51,7 @@ class Event {
 };
 
 HandleTable<Event, orEvent_t, 0xe7e>& Events() {
-  static auto& events = *new HandleTable<Event, orEvent_t, 0xe7e>;  // like Streams
+  static auto& events = *new HandleTable<Event, orEvent_t, 0xe7e>;  // never destroyed, like Streams
   return events;
 }
 
@@ -62,7 +63,7 @@ orError_t Find(const char* function, orEvent_t handle, std::shared_ptr<Event>* e
                     static_cast<void*>(handle));
 }
 
-// The result of a query.
+// Returns the result of a query for work in this state.
 orError_t Answer(const char* function, Stream::State state) {
   return state == Stream::State::kDone      ? orSuccess
          : state == Stream::State::kPending ? orErrorNotReady

@@ -15,14 +15,14 @@
 namespace openreg::minimal {
 namespace {
 
-// Set by ReserveMemory(), then constant.
+// ReserveMemory() sets these three numbers, which then stay constant.
 constinit uintptr_t addresses = 0;  // start of the addresses that orMalloc returns
-constinit size_t total_size = 0;    // of all devices
+constinit size_t total_size = 0;    // bytes of all devices together
 constinit ptrdiff_t offset = 0;     // from an address to the memory behind it
 
 constinit std::mutex mutex;  // guards the blocks
 
-// By base: the allocations of all devices, and pinned memory.
+// Returns the allocations of all devices, and pinned memory, keyed by base address.
 using Blocks = std::map<uintptr_t, Block>;
 Blocks& AllBlocks() {
   static Blocks& blocks = *new Blocks;  // never destroyed: other libraries free memory at exit
@@ -31,7 +31,7 @@ Blocks& AllBlocks() {
 
 constexpr size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
-// The following functions are called with the mutex held.
+// The caller of the following functions must hold the mutex.
 
 void Add(uintptr_t base, size_t size, orMemoryType type, int device, bool registered) {
   AllBlocks()[base] = {base, size, type, device, registered};
@@ -56,8 +56,8 @@ Blocks::iterator Containing(uintptr_t address) {
   return std::prev(next);
 }
 
-// Frees device memory. The pages go back to the operating system here, so that orMemTrim has
-// nothing to do.
+// Frees device memory and returns its pages to the operating system, so orMemTrim has nothing to
+// do.
 void Erase(Blocks::iterator block) {
   madvise(Translate(reinterpret_cast<void*>(block->first)), RoundUp(block->second.size),
           MADV_DONTNEED);
@@ -122,7 +122,7 @@ void* Translate(const void* pointer) {
 
 extern "C" {
 
-// First fit: takes the first gap between the allocations of the device that is large enough.
+// Uses first fit: takes the first gap between the device's allocations that is large enough.
 OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
   RETURN_IF_ERROR(EnterWork(__func__));
   RETURN_IF_NULL(pointer);

@@ -58,7 +58,7 @@ orError_t Stream::Queue(const char* function, Command command, uint64_t* positio
              : Fail(error, "%s: no thread can be started (ulimit -u)", function);
 }
 
-// Returns false if the command is dropped.
+// Returns false if the command was dropped.
 bool Stream::Await(uint64_t position) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= position || ended_; });
@@ -136,7 +136,7 @@ void Stream::Run() {
     lock.unlock();
     if (command.source != nullptr && !command.source->Await(command.source_position)) {
       lock.lock();
-      break;  // the process exits
+      break;  // the process is exiting
     }
     Failure failure;
     thread_state.device = device_;

@@ -165,7 +165,7 @@ class OptimizerWay(Entry):
 
 
 def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
-    """Makes torch treat `device` as the registered backend, also if it is the CPU.
+    """Makes torch treat `device` as the registered backend, even if it is the CPU.
 
     torch decides by the backend's name whether steps can be capturable and whether foreach is the
     default. The CPU must use the same implementation, because implementations round differently.

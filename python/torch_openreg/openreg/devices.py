@@ -193,7 +193,7 @@ class DeviceProperties:
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Return the properties of ``device``, or of the current device for None."""
+    """Return the properties of ``device``; None means the current device."""
     return DeviceProperties(**_C.get_device_properties(resolve(device)))
 
 
