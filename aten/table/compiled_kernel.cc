@@ -11,9 +11,9 @@ namespace {
 
 [[noreturn]] void refuse() {
   TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "openreg: the driver of this build has no kernels of torch.compile: "
-                              "use backend=\"openreg\" or \"aot_eager\", or build with "
-                              "--//runtime:driver=emulation");
+                              "openreg: the driver in this build cannot run kernels that "
+                              "torch.compile generates: use backend='openreg' or 'aot_eager', or "
+                              "build with --//runtime:driver=emulation");
 }
 
 }  // namespace

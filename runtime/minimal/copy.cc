@@ -20,7 +20,7 @@ struct End {
 
 orError_t Locate(const char* function, const void* pointer, size_t size, End* end) {
   if (pointer == nullptr) {
-    return FailNull(function, "a pointer");
+    return FailNull(function, "the pointer");
   }
   const std::optional<Block> block = FindBlock(pointer);
   if (!block && IsDeviceAddress(pointer)) {

@@ -153,7 +153,7 @@ orError_t Fail(orError_t error, const char* format, ...) {
 }
 
 orError_t FailNull(const char* function, const char* parameter) {
-  return Fail(orErrorInvalidValue, "%s: %s is null", function, parameter);
+  return Fail(orErrorInvalidValue, "%s: %s must not be null", function, parameter);
 }
 
 const Settings& GetSettings() {

@@ -186,9 +186,8 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
 
 orError_t Streams::Destroy(orStream_t handle) {
   if (std::find(defaults_.begin(), defaults_.end(), handle) != defaults_.end()) {
-    return Fail(
-        orErrorInvalidValue,
-        "orStreamDestroy: this is the default stream of a device, which cannot be destroyed");
+    return Fail(orErrorInvalidValue,
+                "orStreamDestroy: this is a device's default stream, which cannot be destroyed");
   }
   const std::shared_ptr<Stream> stream = table_.Remove(handle);
   if (stream == nullptr) {

@@ -30,7 +30,7 @@ def load() -> None:
     """
     if not supported():
         raise NotImplementedError(
-            "openreg: the driver of this build cannot run kernels that torch.compile generates: "
+            "openreg: the driver in this build cannot run kernels that torch.compile generates: "
             "use backend='openreg' or 'aot_eager', or build with --//runtime:driver=emulation"
         )
     with as_file(_library()) as path:
