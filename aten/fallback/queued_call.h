@@ -20,7 +20,7 @@
 
 namespace openreg {
 
-// The assumed cost per element of a kernel that was not tuned, in elementary operations.
+// The cost per element, in elementary operations, that is assumed for a kernel that was not tuned.
 constexpr int64_t kCostPerElement = 8;
 
 // The variant of a structured operator, whose Meta kernel computes the metadata of the results.

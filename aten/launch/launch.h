@@ -152,8 +152,8 @@ class Operands {
     return mixes_ || number_kind_ > kind(dtype_) ||
            (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
   }
-  // Like mixes(), but for operators that convert integers to floating point: also returns true for
-  // integer tensors.
+  // Returns mixes(), or true for integer tensors: for operators that convert these to floating
+  // point.
   bool converts() const { return mixes() || kind(dtype_) < kReal; }
 
  private:

@@ -273,7 +273,7 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   return output;
 }
 
-// A copy between strided tensors of the device. The driver's memcpy is faster for equal layouts.
+// A copy between strided device tensors. The driver's memcpy is faster for equal layouts.
 // Copies that the kernel does not support go through the host.
 void copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const size_t size = dst.element_size();

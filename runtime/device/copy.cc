@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions for copies and fills. Each operation is a kernel of the device itself,
-// so its stream orders it. A copy that must be done when the call returns runs on the calling
-// thread if the stream is idle.
+// Implements the C functions for copies and fills. Each operation is one of the device's own
+// kernels, so its stream orders it. A copy that must be done when the call returns runs on the
+// calling thread if the stream is idle.
 #include <cinttypes>
 #include <cstring>
 

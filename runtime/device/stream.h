@@ -262,7 +262,7 @@ class StreamQueue {
     return stream_->Enqueue(expected_, position, std::forward<Fill>(fill));
   }
 
-  // Queues a kernel of the device itself, with a copy of the bytes of `arguments`.
+  // Queues one of the device's own kernels, with a copy of the bytes in `arguments`.
   template <class Arguments>
   orError_t EnqueueOwnKernel(Command::Place place, const char* name, orKernelFunction_t kernel,
                              const Arguments& arguments) const {

@@ -42,7 +42,7 @@ struct Block {
 
 // Reserves both address ranges. Called once, at the first use.
 orError_t ReserveMemory(int device_count, size_t device_memory);
-// Frees all allocations of a device.
+// Frees all of a device's allocations.
 void FreeMemory(int device);
 
 // Returns the block that contains the address, if there is one.

@@ -102,7 +102,7 @@ class Streams {
   orError_t Find(const char* function, orStream_t handle, std::shared_ptr<Stream>* stream);
   orError_t Create(int device, int priority, orStream_t* handle);
   orError_t Destroy(orStream_t handle);
-  // Waits for all streams of the device and returns the earliest error of their commands.
+  // Waits for all of the device's streams and returns their commands' earliest error.
   orError_t Synchronize(const char* function, int device, Failure* failure);
   // Waits for the device, drops its errors, and destroys its streams except the default one.
   orError_t Reset(const char* function, int device);
@@ -118,7 +118,7 @@ class Streams {
   std::vector<std::shared_ptr<Stream>> destroyed_;  // still running, or with an error
 };
 
-// Destroys the events of a device (event.cc).
+// Destroys a device's events (event.cc).
 void DestroyEvents(int device);
 
 }  // namespace openreg::minimal

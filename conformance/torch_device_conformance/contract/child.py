@@ -21,7 +21,7 @@ device = Subject({device!r}, {imports!r}, {autoload!r}).load()
 
 @dataclass(frozen=True)
 class Ended:
-    """The outcome of a process.
+    """The outcome of running a process.
 
     Attributes:
         status: exit status of the process; the negative signal number if a signal ended it.

@@ -182,13 +182,13 @@ class DeviceProperties:
     minor: int
     #: CPU cores that kernels may use.
     multi_processor_count: int
-    #: Threads of a kernel that one such core runs at the same time.
+    #: How many of a kernel's threads one such core runs at the same time.
     max_threads_per_multi_processor: int
     #: Threads that run in lockstep: 1, because each thread runs independently.
     warp_size: int
     #: Size of the CPU's last-level cache in bytes; 0 if the system does not report it.
     L2_cache_size: int
-    #: An identifier of the device, equal in all processes until the machine restarts.
+    #: The device's identifier, which is the same in all processes until the machine restarts.
     uuid: UUID
 
 
