@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""histc supports integers as accelerators do, and other dtypes as the CPU does."""
+"""histc supports integers, as on accelerators, and other dtypes, as on the CPU."""
 
 import pytest
 import torch

@@ -2,7 +2,8 @@
 """Streams and events: torch's classes, bound to the device.
 
 A stream runs its work in order and independently of other streams; an event orders work across
-streams and measures time. A stream belongs to one of the device's pools and outlives its Python objects.
+streams and measures time. A stream belongs to one of the device's pools and outlives its Python
+objects.
 """
 
 from types import TracebackType
