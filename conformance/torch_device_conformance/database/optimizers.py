@@ -26,8 +26,8 @@ CAPTURABLE_DEVICE = "cuda"
 MATRICES_ONLY = frozenset({"Muon"})
 CONTIGUOUS_ONLY = frozenset({"LBFGS"})
 
-# An LBFGS step has up to 20 iterations. Further iterations amplify rounding errors until nothing can
-# be compared. So do the lists in AMPLIFIED, which LBFGS computes as quotients of small differences.
+# An LBFGS step has up to 20 iterations. More iterations would amplify rounding errors until nothing
+# can be compared. LBFGS also computes the lists in AMPLIFIED as quotients of small differences.
 ONE_STEP = frozenset({"LBFGS"})
 AMPLIFIED = frozenset({"['al']", "['ro']"})
 
