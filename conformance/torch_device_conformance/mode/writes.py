@@ -125,7 +125,7 @@ class Out(Punctual):
         return Run(found, {})
 
     def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
-        """Passes an out= that overlaps the input; only whether the call raises is compared."""
+        """Passes an out= that overlaps the input, and compares only whether the call raises."""
         arguments = self.copy(sample, device)
         first = arguments.input
         if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
