@@ -221,6 +221,7 @@ def test_bags_that_only_the_data_shows_to_be_wrong(
     density=st.sampled_from([0.0, 0.4, 1.0]),
     kind=st.sampled_from(["number", "0-dim", "0-dim on the CPU", "one", "rows", "all", "too few"]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool]),
+    mask_dtype=st.sampled_from([torch.bool, torch.uint8]),
     accumulate=st.booleans(),
     transposed=st.booleans(),
 )
@@ -230,13 +231,14 @@ def test_writing_where_a_mask_is_set(
     density: float,
     kind: str,
     dtype: torch.dtype,
+    mask_dtype: torch.dtype,
     accumulate: bool,
     transposed: bool,
 ) -> None:
     x = (4 * torch.randn(sizes)).to(dtype)
     x = x.mT if transposed and len(sizes) > 1 else x
-    mask = torch.rand(x.shape[:mask_dims]) < density
-    count, rest = int(mask.sum()), x.shape[mask.dim() :]
+    mask = (torch.rand(x.shape[:mask_dims]) < density).to(mask_dtype)
+    count, rest = int(mask.bool().sum()), x.shape[mask.dim() :]
     values: Any = {
         "number": 3,
         "0-dim": torch.tensor(2).to(dtype),
@@ -270,9 +272,12 @@ def test_writing_where_a_mask_is_set(
         write_and_wait()
 
 
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.uint8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(dtype: torch.dtype) -> None:
-    mask = torch.tensor([True, False, True])
+def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(
+    dtype: torch.dtype, mask_dtype: torch.dtype
+) -> None:
+    mask = torch.tensor([1, 0, 1], dtype=mask_dtype)
     for value in (2, torch.tensor(2).to(dtype), torch.tensor([2, 3]).to(dtype)):
         x = torch.zeros(3, dtype=dtype, device="openreg")
         there = mask.to("openreg")
@@ -400,6 +405,11 @@ def test_a_number_that_the_dtype_does_not_hold_is_rounded(number: float) -> None
 def test_uint8_conditions_are_deprecated() -> None:
     condition, x = torch.tensor([1, 0, 2], dtype=torch.uint8), torch.randn(3)
     check(lambda c, x: torch.where(c, x, -x), condition, x)
+    check(lambda x, c: x.__setitem__(c, 2.0), x, condition)  # any nonzero value selects
+    check_error(lambda x, c: x.__setitem__(c, 2.0), x[:2], condition)
+    for tensor in (x, x.to("openreg")):
+        with pytest.warns(UserWarning, match="indexing with dtype torch.uint8"):
+            tensor[condition.to(tensor.device)] = 1.0
 
 
 def test_errors_are_those_of_the_cpu_at_the_call() -> None:
