@@ -30,7 +30,7 @@ class _OpenRegOverrides(DeviceOpOverrides):
 
     def import_get_raw_stream_as(self, name: str) -> str:
         return (
-            "from torch_openreg_compile.device_interface import OpenRegInterface\n"
+            f"from {__package__}.device_interface import OpenRegInterface\n"
             f"{name} = OpenRegInterface.get_raw_stream"
         )
 

@@ -159,5 +159,5 @@ CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {
     "streams": (_streams, _STREAMS),
     "operators": (_operators, _NUMBERS),
     "graphs": (_graphs, "see docs/graphs.md"),
-    "compiler": (_compiler, "the entry point is missing: reinstall torch_openreg"),
+    "compiler": (_compiler, "the entry point is missing: reinstall the package"),
 }
