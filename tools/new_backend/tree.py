@@ -50,17 +50,18 @@ def make(root: Path, choice: Choice) -> Tree:
     Raises:
         StaleText: rewording.toml does not fit a file.
     """
-    rewording = Rewording(root / _REWORDING, choice.features)
     absent = [part for name, part in parts.FEATURES.items() if name not in choice.features]
+
+    def is_absent_path(path: str) -> bool:
+        return any(path.startswith(feature.paths) for feature in absent)
+
+    rewording = Rewording(root / _REWORDING, choice.features, is_absent_path)
 
     def read(path: str) -> str:
         return rewording.apply(path, (root / path).read_text())
 
     def is_absent(label: str) -> bool:
-        return any(
-            label in feature.labels or path_of(label).startswith(feature.paths)
-            for feature in absent
-        )
+        return is_absent_path(path_of(label)) or any(label in part.labels for part in absent)
 
     workspace = Workspace(root, read, is_absent)
     targets, files, repositories = workspace.closure([*parts.TARGETS, *_tests(choice)])
