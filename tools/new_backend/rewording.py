@@ -56,5 +56,5 @@ class Rewording:
                 raise StaleText(
                     f"{path} does not have this text, which rewording.toml replaces:\n{entry.ours}"
                 )
-            text = pattern.sub(lambda _, theirs=entry.theirs: theirs, text)
+            text = pattern.sub(entry.theirs.replace("\\", r"\\"), text)
         return _INCLUDE.sub(lambda match: "" if self._is_absent(match[1]) else match[0], text)
