@@ -123,6 +123,45 @@ def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool])
     return _without_unused_loads(text.apply(edits))
 
 
+def shorten_extension(text: str, package: str, is_kept: Callable[[str], bool]) -> str:
+    """Returns the text of a .bzl file without the labels that are not kept.
+
+    Args:
+        text: the file, whose dictionaries may have keys such as //a:b_test.py::test_name.
+        package: the path of its folder.
+        is_kept: whether to keep a label; a word that is no label must be kept.
+
+    Returns:
+        The text, with the minimal driver's branch of each `select` on the driver, and without
+        private constants that it does not use.
+    """
+
+    def is_kept_file(label: str) -> bool:
+        return is_kept(label.partition("::")[0])
+
+    located = _Text(text)
+    edits: list[_Edit] = []
+    for node in ast.parse(text).body:
+        edits.extend(_within(located, node, package, set(), is_kept_file))
+    located = _Text(located.apply(edits))
+    parsed = ast.parse(located.text)
+    used = {
+        node.id
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    return located.apply(
+        [
+            located.statement(node)
+            for node in parsed.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id.startswith("_")
+            and node.targets[0].id not in used
+        ]
+    )
+
+
 def without(text: str, is_dropped: Callable[[str, str | None], bool]) -> str:
     """Returns the text of a WORKSPACE file without some calls, and loads that only they use.
 
