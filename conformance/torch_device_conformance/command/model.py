@@ -51,15 +51,11 @@ def main(argv: Sequence[str]) -> int:
     options = flags.parse_args(argv)
     try:
         recording = record(load(options.file), options.record_on)
-        dispatch = (
-            report_file.load(options.against).heading["description"]["dispatch"]
-            if options.against
-            else {}
-        )
-    except (BadModel, BadReport, KeyError) as error:
+        known = report_file.load(options.against).routes() if options.against else {}
+    except (BadModel, BadReport) as error:
         flags.error(str(error))
     if not options.device:
-        print(listing(routes(recording, dispatch), bool(dispatch)))
+        print(listing(routes(recording, known), bool(known)))
         return 0
     subject = Subject(
         options.device, tuple(options.imports), options.autoload, options.fallback_counter
@@ -97,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     report = Report(heading, complete(todo, verdicts))
     options.output.mkdir(parents=True, exist_ok=True)
     write(options.output, report, waivers)
-    print(listing(routes(recording, description["dispatch"]), True))
+    print(listing(routes(recording, report.routes()), True))
     print()
     print(conclusion(report, waivers, options.output))
     return status(report, waivers)
@@ -115,5 +111,6 @@ def listing(found: Sequence[tuple[str, int, str]], known: bool) -> str:
     if known:
         for way, words in ((FALLBACK, "would run on the CPU"), (MISSING, "have no kernel")):
             names = [name for name, _, route in found if route == way]
-            lines.append(f"{len(names)} of {len(found)} operators {words}: {', '.join(names)}")
+            line = f"{len(names)} of {len(found)} operators {words}"
+            lines.append(f"{line}: {', '.join(names)}" if names else line)
     return "\n".join(lines)
