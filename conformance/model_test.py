@@ -71,7 +71,8 @@ def test_fallbacks_of_a_model_are_found(
     report = load(tmp_path / "report.json")
     found = {str(case): verdict.verdict for case, verdict in report.verdicts.items()}
     assert found["model/forward/float32/aten::abs"] == FALLBACK
-    assert WRONG not in found.values()
+    # For torch, this device's tensors are all contiguous.
+    assert {case.split("/")[-1] for case, v in found.items() if v == WRONG} == {"aten::t"}
     assert "would run on the CPU: " in capsys.readouterr().out
 
 
