@@ -111,6 +111,14 @@ def test_cpu_agrees_with_itself(tmp_path: Path) -> None:
     assert heading["seed"] == 3
 
 
+def test_cpu_meets_the_contract(tmp_path: Path) -> None:
+    areas = [f"contract/{area}/*" for area in ("device", "errors", "serialization", "tensors")]
+    cases = only(*areas, "contract/compiler/fake_tensors", "contract/compiler/streams_and_guards")
+    status, found = run(tmp_path, *cases)
+    assert status == 0
+    assert {v.verdict for v in found.values() if v.counts} == {NATIVE}
+
+
 def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
     backend = tmp_path / "planted.py"
     backend.write_text(PLANTED)
