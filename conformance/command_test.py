@@ -278,6 +278,24 @@ def test_unknown_device_is_reported_in_one_line(
 
 
 @pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise RuntimeError('needs firmware 7')", "RuntimeError: needs firmware 7"),
+        ("import ctypes; ctypes.string_at(8)", "the process that loads the backend: SIGSEGV"),
+        ("import os; os._exit(5)", "the process that loads the backend: exit status 5"),
+    ],
+)
+def test_backend_that_cannot_be_loaded(
+    code: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = tmp_path / "unusable.py"
+    backend.write_text(code)
+    arguments = ["--device", "npu", "--import", str(backend), "--output", str(tmp_path)]
+    assert main([*arguments, "--no-autoload"]) == 3
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--only", "op/eager/float32/no_such"], "no case matches op/eager/float32/no_such"),

@@ -6,21 +6,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch_device_conformance.command.files import write
 from torch_device_conformance.command.flags import Flags, existing, whole_number
-from torch_device_conformance.command.run import conclusion, progress, status, threads
-from torch_device_conformance.execution.judge import Settings, prepare_description
+from torch_device_conformance.command.run import conclusion, describe, progress, status, threads
+from torch_device_conformance.execution.judge import Settings
 from torch_device_conformance.execution.runner import Limits, run
-from torch_device_conformance.execution.worker import Died, Worker
 from torch_device_conformance.model.entries import cases, prepare
 from torch_device_conformance.model.recording import BadModel, load, record, routes
 from torch_device_conformance.report import report as report_file
 from torch_device_conformance.report.markdown import table
 from torch_device_conformance.report.report import BadReport, Report, complete
 from torch_device_conformance.report.waivers import Waivers
-from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.subject.subject import NoSubject, Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, MISSING
 
 DESCRIPTION = """Records the operator calls of a model and tests only these operators, dtypes and
@@ -61,10 +59,9 @@ def main(argv: Sequence[str]) -> int:
         options.device, tuple(options.imports), options.autoload, options.fallback_counter
     )
     try:
-        with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
-            description = worker.ask(None, 300)
-    except Died as died:
-        print(f"torch_device_conformance: {died.last_words.splitlines()[-1]}", file=sys.stderr)
+        description = describe(subject)
+    except NoSubject as error:
+        print(f"torch_device_conformance: {error}", file=sys.stderr)
         return 3
     begun = time.monotonic()
     todo = cases(recording)
