@@ -44,12 +44,6 @@ cc_library(
     deps = [":headers"],
 )
 
-# The same, with Python's headers.
-cc_library(
-    name = "python_headers",
-    deps = [":headers", "@python//:headers"],
-)
-
 # For linking a library that is installed beside PyTorch. Stores no path in the library.
 cc_library(
     name = "link",
@@ -90,7 +84,7 @@ torch_configure = repository_rule(
         "_root": attr.label(default = "//:WORKSPACE"),
     },
     configure = True,
-    doc = "PyTorch: targets headers, python_headers, link, python_link, torch.",
+    doc = "PyTorch: targets headers, kineto_headers, link, python_link, torch.",
     environ = PYTHON_ENVIRON,
     local = True,
 )

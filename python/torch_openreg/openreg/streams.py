@@ -6,9 +6,10 @@ streams and measures time. A stream belongs to a pool of the device and outlives
 """
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
+from typing_extensions import Self
 
 from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE, MODULE
