@@ -41,10 +41,10 @@ class Row:
 
     Attributes:
         ns: the median time of a call in nanoseconds.
-        low: the first quartile of the ratios to the same device without a profiler.
-        median: the median of these ratios.
-        high: the third quartile of these ratios.
-        bound: the bound for the median; None if there is none.
+        low: first quartile of the relative time (1 is the same device without a profiler).
+        median: median of the relative time.
+        high: third quartile of the relative time.
+        bound: the largest acceptable median; None if there is no limit.
     """
 
     device: str

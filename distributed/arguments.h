@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Converts the arguments of torch.distributed's collectives (types, counts and reductions) for
+// Converts the arguments to torch.distributed's collectives (types, counts and reductions) for
 // occl, and checks tensors. Keeps no state except the scale of a reduction. As for a communicator,
 // only one thread at a time may call these functions.
 #ifndef DISTRIBUTED_ARGUMENTS_H_

@@ -23,7 +23,7 @@ float getDurationFromEvent<c10::Event>(c10::Event& start, c10::Event& end) {
 namespace openreg {
 namespace {
 
-// An instance of torch's template for our events. It is separate from the recorder that Gloo uses.
+// torch's template, instantiated for our events. Gloo uses a separate recorder.
 using Recorder = c10d::FlightRecorder<c10::Event>;
 
 // Held while events are being read or detached. A dump reads events without the recorder's own

@@ -458,7 +458,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
       c10::make_intrusive<c10d::PrefixStore>("shrink" + std::to_string(++shrinks_) + "/", store_);
   auto smaller = split(store, ranks, options != nullptr ? options : getBackendOptions());
   TORCH_CHECK_VALUE(smaller != nullptr, "occl: shrink: rank ", getRank(),
-                    " is excluded: it must not call shrink");
+                    " is excluded, so it must not call shrink");
   return smaller;
 }
 

@@ -59,7 +59,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
-  // Sums or averages COO tensors. Waits on the host for the ranks' numbers of elements.
+  // Sums or averages COO tensors. The host waits until it knows each rank's number of elements.
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(

@@ -37,8 +37,8 @@ class ReducerTimer final : public c10d::Timer {
     from->synchronize();
     to->synchronize();
     const double milliseconds = from->elapsedTime(*to);
-    // A negative time means that the events are from different iterations: the end was not recorded
-    // in this iteration.
+    // A negative time means that the events are from different iterations: the end event was not
+    // recorded in this iteration.
     return milliseconds < 0 ? std::nullopt
                             : std::optional(static_cast<int64_t>(milliseconds * 1e6));
   }

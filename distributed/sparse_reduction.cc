@@ -110,14 +110,17 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
                    ": it must be a COO tensor on ", kOpenRegType);
   const c10d::ReduceOp::RedOpType op = options.reduceOp;
   TORCH_CHECK_VALUE(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG, kName,
-                    " supports SUM and AVG only: for other reductions, pass tensor.to_dense()");
+                    " supports only SUM and AVG: for other reductions, reduce tensor.to_dense()");
   TORCH_CHECK_TYPE(op == c10d::ReduceOp::SUM || tensor.scalar_type() != at::kBool, kName,
                    ": an average of bool is not supported");
-  TORCH_CHECK(!coalesced_.has_value(), kName,
-              " cannot be coalesced, because it waits on the host: call it outside the block");
-  TORCH_CHECK(!is_capturing(native_stream(current_stream(tensor.device().index()))), kName,
-              " cannot be captured by a graph, because it waits on the host for the numbers of "
-              "elements: pass tensor.to_dense()");
+  TORCH_CHECK(
+      !coalesced_.has_value(), kName,
+      " cannot be coalesced, because it makes the host wait: call it outside the coalescing "
+      "block");
+  TORCH_CHECK(
+      !is_capturing(native_stream(current_stream(tensor.device().index()))), kName,
+      " cannot be captured by a graph, because the host must wait for each rank's number of "
+      "elements: reduce tensor.to_dense() instead");
   const at::Tensor values = tensor._values();
   auto work =
       run(c10d::OpType::_ALLREDUCE_SPARSE, "occl:all_reduce_sparse", options.asyncOp, {values},

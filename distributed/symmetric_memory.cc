@@ -26,7 +26,7 @@ namespace symmetric = c10d::symmetric_memory;
 
 // ------------------------------------------------------------------------------------- release
 
-// Memory that has lost its last owner. It is freed when the streams that used it have passed their
+// Memory that no longer has an owner. It is freed when the streams that used it have passed their
 // events.
 struct Released {
   void* base;

@@ -106,7 +106,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
       group_.name, group_.rank, "wait", 0, 0, at::kByte, no_sizes, no_sizes, group_.first,
       group_.stride, group_.size);
   synchronize();
-  // A barrier waits on the host too: that is why programs call it.
+  // A barrier makes the host wait too, because programs call it for that purpose.
   if (timeout != kNoTimeout || operation_.type == c10d::OpType::BARRIER) {
     wait_on_host(timeout);
   }

@@ -76,7 +76,7 @@ def test_waiting_in_a_capture_is_an_error_and_ends_it(
             x.add_(1)
         with pytest.raises(RuntimeError, match=r"capture is invalid.*The reason was"):
             graph.capture_end()
-    with pytest.raises(RuntimeError, match="without a captured graph"):
+    with pytest.raises(RuntimeError, match="needs a captured graph"):
         graph.replay()
     assert x.add_(1).tolist() == [1.0] * 16
     with torch.openreg.graph(graph):  # the same object captures again
@@ -97,18 +97,18 @@ def test_the_error_of_the_block_is_the_context_of_the_final_error() -> None:
 
 def test_bad_use_of_a_graph() -> None:
     graph = torch.openreg.OpenRegGraph()
-    with pytest.raises(RuntimeError, match="without a captured graph"):
+    with pytest.raises(RuntimeError, match="needs a captured graph"):
         graph.replay()
-    with pytest.raises(RuntimeError, match="without a capture"):
+    with pytest.raises(RuntimeError, match="needs a capture that this graph began"):
         graph.capture_end()
-    with pytest.raises(RuntimeError, match="before the graph was captured"):
+    with pytest.raises(RuntimeError, match=r"pool\(\) needs a captured graph"):
         graph.pool()
     with pytest.raises(ValueError, match="capture_error_mode"):
         graph.capture_begin(capture_error_mode="other")
     x = torch.zeros(2, device="openreg")
     with torch.openreg.graph(graph):
         x.add_(1)
-    with pytest.raises(RuntimeError, match="holds a capture already"):
+    with pytest.raises(RuntimeError, match="already holds a capture"):
         graph.capture_begin()
     with pytest.raises(RuntimeError, match="keep_graph"):
         graph.instantiate()

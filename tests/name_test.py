@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each Python package defines the device's name in one place, so that it can be renamed."""
+"""Each Python package names the device and the package in one place, so that a rename is easy."""
 
 import ast
 import importlib.util
@@ -11,9 +11,9 @@ import pytest
 
 PACKAGES = ["torch_openreg", "torch_openreg_autoload", "torch_openreg_compile", "openreg_graph"]
 
-# Matches the name alone, as the module's name, or with an index, but not the prefix "openreg: " in
-# error messages.
-NAME = re.compile(r"^openreg$|\btorch\.openreg\b|\bopenreg:(\d|$)")
+# Matches the device's name alone, as the module's name, or with an index, but not the prefix
+# "openreg: " in error messages. Also matches the package's name.
+NAME = re.compile(r"^openreg$|\btorch\.openreg\b|\bopenreg:(\d|$)|\btorch_openreg")
 
 
 def sources(package: str) -> list[Path]:
@@ -32,7 +32,7 @@ def documentation(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def strays(text: str) -> list[str]:
-    """Returns the strings that contain the device's name, with their line numbers."""
+    """Returns the strings that contain the name of the device or package, with line numbers."""
     tree = ast.parse(text)
     prose = set(documentation(tree))
     return [
@@ -44,7 +44,7 @@ def strays(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_name_is_in_one_file(package: str) -> None:
+def test_the_names_are_in_one_file(package: str) -> None:
     files = sources(package)
     assert files
     found = [
@@ -53,7 +53,7 @@ def test_the_name_is_in_one_file(package: str) -> None:
         if path.name != "name.py"
         for stray in strays(path.read_text())
     ]
-    assert not found, "use DEVICE_TYPE or MODULE of name.py:\n" + "\n".join(found)
+    assert not found, "use DEVICE_TYPE, MODULE or PACKAGE from name.py:\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,9 @@ def test_the_name_is_in_one_file(package: str) -> None:
         "x.to('openreg:1')",
         "x.to(f'openreg:{index}')",
         "line = 'torch.openreg.synchronize()'",
+        "files('torch_openreg')",
+        "prog='python -m torch_openreg'",
+        "import_module('torch_openreg_compile.pipeline')",
     ],
 )
 def test_a_stray_is_found(text: str) -> None:
@@ -71,7 +74,12 @@ def test_a_stray_is_found(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["'Of torch.openreg.'", "raise ValueError('openreg: 3 is too much')", "import torch_openreg"],
+    [
+        "'Of torch.openreg.'",
+        "'Of torch_openreg.'",
+        "raise ValueError('openreg: 3 is too much')",
+        "import torch_openreg",
+    ],
 )
 def test_prose_is_none(text: str) -> None:
     assert not strays(text)
@@ -84,3 +92,5 @@ def test_the_packages_agree() -> None:
         if package != "openreg_graph"
     }
     assert len(names) == 1
+    packages = {importlib.import_module(f"{package}.name").PACKAGE for package in PACKAGES[:2]}
+    assert packages == {PACKAGES[0]}

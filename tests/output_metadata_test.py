@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
     "logcumsumexp": (lambda x: x.logcumsumexp(1), reals((3, 5))),
     "nansum": (lambda x: x.nansum(1), reals((3, 5))),
     "trace": (lambda x: x.trace(), reals((4, 5))),
-    # The same tensor, which requires gradients, is both the input and out=.
+    # One tensor, which requires gradients, is both the input and out=.
     "i0_": (lambda x: (x * 1).i0_(), reals((5,))),
     "histc": (lambda x: x.histc(4, -1, 1), plain((20,))),
     "searchsorted": (lambda x, y: torch.searchsorted(x.cumsum(0).abs(), y), plain((9,), (4,))),

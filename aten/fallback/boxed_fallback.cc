@@ -20,13 +20,13 @@ using c10::DispatchKey;
 
 // Operators for which torch has a device-independent function that would take precedence over the
 // fallback. Such a function rejects unknown device names, requires a loop from the device, or reads
-// the device's memory. That of _linalg_solve_ex creates results on the devices of two arguments
-// before the devices are compared.
+// the device's memory. torch's _linalg_solve_ex creates results on the devices of two arguments
+// before it compares the devices.
 constexpr const char* kOverridingTorch[] = {"_linalg_solve_ex", "_validate_sparse_coo_tensor_args",
                                             "choose_qparams_optimized", "conj_physical_",
                                             "mode.values"};
 
-// Our dispatch keys of sparse, quantized and nested tensors, and the corresponding CPU keys.
+// The device's dispatch keys for sparse, quantized and nested tensors, each with its CPU key.
 constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
     {DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
     {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},

@@ -14,7 +14,7 @@
 
 namespace openreg {
 
-// Calls visit(tensor) for every tensor of the value, including undefined ones.
+// Calls visit(tensor) for every tensor in the value, including undefined ones.
 template <class Visit>
 void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   if (value.isTensor()) {
@@ -30,7 +30,7 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-// Replaces every defined tensor of the value by replace(tensor).
+// Replaces every defined tensor in the value with replace(tensor).
 template <class Replace>
 void replace_tensors(c10::IValue& value, Replace&& replace) {
   if (value.isTensor()) {

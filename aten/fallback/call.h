@@ -40,7 +40,7 @@ struct Draw {
   PhiloxState state;
 };
 
-// Replaces openreg devices among the arguments with the CPU, and reserves random numbers for
+// Changes openreg devices in the arguments to the CPU, and reserves random numbers for
 // generator arguments. Returns the generators to be created when the kernel runs.
 std::vector<Draw> replace_places(const Operator& op, const c10::FunctionSchema& schema,
                                  const Call& call, torch::jit::Stack& stack, size_t first);

@@ -17,7 +17,7 @@
 namespace openreg {
 namespace {
 
-// The keys of a tensor that select a kernel, below autograd.
+// Those of a tensor's dispatch keys that select a kernel below autograd.
 constexpr c10::DispatchKeySet kKernelKeys =
     c10::backend_functionality_keys | c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
 

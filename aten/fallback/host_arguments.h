@@ -79,8 +79,9 @@ class HostArguments {
     c10::Storage host;
   };
 
-  // A tensor that is passed twice gets one host tensor: an operator in place, for instance, rejects
-  // arguments that would change the shape of its output, which is also an input.
+  // A tensor that is passed twice gets one host tensor, because kernels compare their arguments: an
+  // in-place operator, for instance, rejects a change in the shape of its output, which is also an
+  // input.
   at::Tensor device_to_host(const at::Tensor& tensor, bool written);
   at::Tensor strided_to_host(const at::Tensor& tensor, bool written);
   at::Tensor parts_to_host(const at::Tensor& tensor, bool written);

@@ -25,9 +25,9 @@ namespace {
 
 using torch::jit::Stack;
 
-// Operators whose composite implementation in torch does not suit a device without kernels. That of
-// addr rounds differently from the CPU's, and addr_ may change the shape of its tensor; the others
-// call kernels of the CPU or of the device.
+// Operators whose composite implementation in torch does not suit a device without kernels. torch's
+// addr rounds differently from the CPU kernel, and its addr_ may change the shape of the tensor.
+// The other implementations call CPU or device kernels.
 constexpr const char* kUnfitComposites[] = {
     "_batch_norm_no_update", "addr", "addr.out", "addr_", "kaiser_window", "kaiser_window.beta",
     "kaiser_window.periodic"};

@@ -115,8 +115,8 @@ class KeyWriter {
   }
 
   // Adds a floating-point number. The sizes of results do not depend on it, but errors may.
-  // Therefore the key has its range, and whether it is below, equal to or above the previous
-  // number.
+  // Therefore the key contains its range, and whether it is less than, equal to or greater than the
+  // previous number.
   void add(double number) {
     head(kDouble, range_of(number));
     key_.push_back(!last_.has_value() || number == *last_ ? 0 : number < *last_ ? 1 : 2);

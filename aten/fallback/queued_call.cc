@@ -149,7 +149,7 @@ struct ExpectedCall {
     }
   }
 
-  // The properties of a tensor that resizing changes.
+  // The tensor properties that resizing changes.
   using Extent = std::pair<at::DimVector, const void*>;
   static Extent extent(const c10::IValue& argument) {
     return argument.isTensor() && argument.toTensor().defined()

@@ -20,31 +20,31 @@
 
 namespace openreg {
 
-// The assumed cost per element of a kernel that was not tuned, in elementary operations.
+// The cost per element, in elementary operations, that is assumed for a kernel that was not tuned.
 constexpr int64_t kCostPerElement = 8;
 
-// Which variant of a structured operator an operator is: torch's Meta kernel then computes the
-// metadata of the results. kUnknown: no Meta kernel is used, so only the cache has the metadata.
+// The variant of a structured operator, whose Meta kernel computes the metadata of the results.
+// kUnknown means that no Meta kernel is used, so the metadata can come only from the cache.
 enum class MetaPath { kUnknown, kFunctional, kInplace, kOut };
 
 struct AliasOperator : Operator {
   explicit AliasOperator(const c10::OperatorHandle& handle);
 
   MetaPath path = MetaPath::kUnknown;
-  // For kFunctional the variant that runs, for kOut the variant that provides the strides.
+  // The variant that runs for kFunctional, or that provides the strides for kOut.
   std::optional<c10::OperatorHandle> variant;
   const bool cacheable;
   OutputMetadataCache cache;
   std::atomic<bool> inconsistent{false};  // a cached result was wrong: the cache is disabled
 };
 
-// Queues a call whose results the Meta kernel describes. Returns false without any effect if the
-// Meta kernel rejects the arguments: some Meta kernels reject arguments that the CPU kernel accepts
-// (index_reduce without elements), or use different messages.
+// Queues a call and takes the metadata of its results from the Meta kernel. If the Meta kernel
+// rejects the arguments, returns false without any effect, because the CPU kernel may accept them
+// (index_reduce without elements) or report a different message.
 bool queue_by_meta(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                    torch::jit::Stack* stack);
 
-// Queues a call whose results are described by an earlier call.
+// Queues a call whose results have the metadata `expected`, which an earlier call returned.
 void queue_by_cache(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                     std::shared_ptr<const OutputMetadata> expected, torch::jit::Stack* stack);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Cells of recurrent networks for a device without kernels. On accelerators torch's LSTM and GRU
+// Recurrent network cells for a device without kernels. On accelerators torch's LSTM and GRU
 // call fused cells, which the CPU does not have. Here they are composed of operators that the
 // device has or that fall back. Any thread may call them.
 //
-// Gates are adjacent in (batch, count * hidden): i, f, g, o of an LSTM; r, z, n of a GRU. The
-// workspace stores what the gradient needs: an LSTM's activated gates; a GRU's activated gates, the
-// previous state, and the hidden part of n.
+// Gates are adjacent in (batch, count * hidden): i, f, g, o for an LSTM, and r, z, n for a GRU. The
+// workspace stores what the gradient needs. For an LSTM these are the activated gates. For a GRU
+// they are the activated gates, the previous state, and the hidden part of n.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>

@@ -88,8 +88,8 @@ at::Tensor launch_elementwise(const char* name, int64_t cost, const at::Tensor& 
   return out;
 }
 
-// Two operands of the same size and dtype. Operands that differ, which is rare, are broadcast and
-// promoted.
+// Two operands of the same size and dtype. In the rare case that they differ, they are broadcast
+// and promoted.
 struct Pair {
   Pair(const at::Tensor& grad_output, const at::Tensor& self)
       : grad_output(grad_output), self(self) {

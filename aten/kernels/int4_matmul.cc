@@ -45,7 +45,7 @@ struct Packing {
   int64_t row_bytes;  // number of bytes of a row in one tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
-  // Returns the offset of that part of `row` which is in the row's first tile.
+  // Returns the offset of the part of `row` that is in the row's first tile.
   int64_t start(int64_t row) const {
     return row / kTileRows * tiles * tile_bytes() + row % kTileRows * row_bytes;
   }
@@ -88,7 +88,7 @@ struct Group {
   }
 }
 
-// Unpacks a row to floats. A column belongs to group column >> group_shift.
+// Unpacks a row to floats. Column c uses the scale and offset of group c >> group_shift.
 [[gnu::always_inline]] inline void unpack_row_inline(const Packing& packing, const uint8_t* packed,
                                                      const Group* groups, int group_shift,
                                                      float* values) {

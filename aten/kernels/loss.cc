@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Loss functions and their gradients that are neither structured operators nor composed of others.
+// Loss functions, and their gradients, that torch neither implements as structured operators nor
+// composes of other operators.
 //
 // The kernel of binary_cross_entropy detects probabilities outside of [0, 1]; the error is thrown
 // at the next synchronization. Any thread may call these operators.

@@ -116,7 +116,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
        .cost = layer_cost(input, hidden_size),
        .awaited = made != nullptr,
        .loops = input.size(0),
-       // A workspace that is no longer empty does not count as new arguments.
+       // Once the size of the workspace is known, the arguments do not count as new again.
        .check = bytes.has_value() && input.scalar_type() == c10::kFloat ? Check::kNever
                                                                         : Check::kNewArguments},
       device, [&](AliasPool& aliases) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The cells of recurrent networks. On accelerators torch's LSTM and GRU call fused cells, which the
+// Recurrent network cells. On accelerators torch's LSTM and GRU call fused cells, which the
 // CPU does not have: one launch per step for everything between two matrix products. Here they are
 // composed of the CPU's elementwise kernels, on views of the gates.
 //

@@ -49,8 +49,9 @@ inline uint64_t text_key(const std::optional<std::string_view>& text) {
   return text.has_value() ? text_key(*text) : 0;
 }
 
-// Returns the key of the floating-point numbers and integers among boxed arguments: their ranges,
-// and how each compares with the previous one.
+// Returns a key for the integers and floating-point numbers among boxed arguments. It encodes the
+// range_of() of each number, and whether the number is less than, equal to or greater than the
+// previous one.
 inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   uint64_t key = 0;
   std::optional<double> last;
@@ -67,12 +68,13 @@ inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   return key;
 }
 
-// Returns the key of an output: whether some of its elements share memory.
+// Returns the key of an output, which says whether some of its elements share memory.
 inline uint64_t overlap_of(const at::Tensor& output) {
   return at::has_internal_overlap(output.unsafeGetTensorImpl()) == at::MemOverlap::Yes ? 1 : 0;
 }
 
-// Returns the key of an output and another argument: whether they share memory, partially or fully.
+// Returns the key of an output and another argument, which says how much memory they share: none,
+// some or all of it.
 inline uint64_t overlap_of(const at::Tensor& output, const at::Tensor& other) {
   const c10::TensorImpl* const left = output.unsafeGetTensorImpl();
   const c10::TensorImpl* const right = other.unsafeGetTensorImpl();

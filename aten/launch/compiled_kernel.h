@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launches kernels that torch's compiler generated (compile/) in the same way as operator kernels.
+// Launches kernels that torch's compiler has generated (compile/) in the same way as operator
+// kernels.
 //
 // Called by the extension module. Any thread may call it; each thread has its own current streams.
 #ifndef ATEN_LAUNCH_COMPILED_KERNEL_H_

@@ -131,7 +131,8 @@ class Operands {
     }
   }
 
-  // Adds a scalar, which promotes tensors of a lower kind (bool, integer, floating-point, complex).
+  // Adds a scalar. It promotes tensors of a lower kind; in ascending order, the kinds are bool,
+  // integer, floating-point and complex.
   void add_scalar(const at::Scalar& scalar) { add_number(scalar.type()); }
   void add_scalar(const std::optional<at::Scalar>& scalar) {
     if (scalar.has_value()) {
@@ -151,7 +152,8 @@ class Operands {
     return mixes_ || number_kind_ > kind(dtype_) ||
            (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
   }
-  // Returns mixes() for operators that convert integers to floating point: also true for integers.
+  // Returns mixes(), or true for integer tensors: for operators that convert these to floating
+  // point.
   bool converts() const { return mixes() || kind(dtype_) < kReal; }
 
  private:

@@ -30,7 +30,7 @@
 
 namespace openreg::programs {
 
-// The device behaved differently from the CPU.
+// Thrown if the device behaves differently from the CPU.
 class Difference : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

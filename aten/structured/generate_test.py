@@ -93,8 +93,7 @@ def test_writes_are_counted_only_if_torch_does_not_count_them(torch_operators: T
         for entry in mutating
         if "count_writes(self);" in write_shards([entry], torch_operators, 1)[0]
     }
-    # torch counts the writes of operators that return a tensor; writes by fused optimizers are not
-    # counted.
+    # torch counts writes by operators that return a tensor, but not writes by fused optimizers.
     assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
 
 

@@ -108,7 +108,7 @@ class StructuredOperator:
             self.headers.append(f"{group.functional.root_name}_cpu_dispatch")
 
     def _kernel_argument(self, name: str) -> str:
-        """Return an argument of impl(), in the closure that called meta()."""
+        """Return the C++ expression for an argument of impl() in the closure that called meta()."""
         if name in self.outputs:
             return f"op_.maybe_get_output({self.outputs.index(name)})"
         return f"precomputed_.{name}" if name in self.precomputed else f"{name}_"

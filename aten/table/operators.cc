@@ -31,20 +31,21 @@ namespace {
 
 using torch::jit::Stack;
 
-// A tensor that all kernels of the table can access. `device`: where the other operands are.
+// Returns whether all kernels in the table can access the tensor. The other operands are on
+// `device`.
 bool is_supported(const at::Tensor& tensor, c10::Device device) {
   return tensor.defined() && tensor.device() == device && tensor.layout() == at::kStrided &&
          tensor.scalar_type() == at::kFloat && tensor.dim() <= OPENREG_MINIMAL_MAX_RANK &&
          !tensor.is_neg();
 }
 
-// Whether a tensor is a number of Python or a scalar on the CPU that converts to a float.
+// Returns whether a tensor is a Python number or a CPU scalar that can be converted to float.
 bool is_scalar(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.dim() == 0 && !tensor.is_complex();
 }
 
-// Whether a kernel may read `input` while it writes `output`. An elementwise kernel may do so in
-// place.
+// Returns whether a kernel may read `input` while it writes `output`. An elementwise kernel may do
+// so in place.
 bool may_write(const at::Tensor& output, const at::Tensor& input, bool elementwise) {
   const at::MemOverlapStatus status = at::get_overlap_status(output, input);
   return status == at::MemOverlapStatus::No ||
@@ -272,7 +273,7 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   return output;
 }
 
-// A copy between strided tensors of the device. The driver's memcpy is faster for equal layouts.
+// A copy between strided device tensors. The driver's memcpy is faster for equal layouts.
 // Copies that the kernel does not support go through the host.
 void copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const size_t size = dst.element_size();

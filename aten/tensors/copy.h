@@ -35,8 +35,8 @@ namespace openreg {
 using CopyKernel = void (*)(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                             bool awaited);
 
-// Reads the only element of a device tensor after its stream was synchronized. Every item() calls
-// it. Without a reader, the driver copies the element.
+// Reads the only element of a device tensor whose stream has been synchronized. Every item() calls
+// this function. If no reader is set, the driver copies the element.
 using ScalarReader = at::Scalar (*)(const at::Tensor& self);
 
 // Set the process's copy kernel and scalar reader. Called while a library is loaded, before any

@@ -12,13 +12,12 @@ import warnings
 
 from torch_openreg_autoload import stand_in
 from torch_openreg_autoload.installation import find_doubts
-from torch_openreg_autoload.name import DEVICE_TYPE
+from torch_openreg_autoload.name import DEVICE_TYPE, PACKAGE
 
 __all__ = ["load"]
 
-_PACKAGE = "torch_openreg"
 # Importing this module registers the device; importing the package does nothing else.
-_REGISTRATION = "torch_openreg.registration"
+_REGISTRATION = f"{PACKAGE}.registration"
 
 
 def load() -> None:
@@ -34,11 +33,11 @@ def load() -> None:
     # If the program imports torch_openreg itself, its own import raises any error, so none is
     # reported here. The device must be registered here even then, because that import may be on
     # another thread that is waiting for this one to finish importing torch.
-    imported = _PACKAGE in sys.modules
+    imported = PACKAGE in sys.modules
     doubts: list[str] = []
     try:
         if not imported:
-            doubts = find_doubts(_PACKAGE, _find_package())
+            doubts = find_doubts(PACKAGE, _find_package())
         if doubts:
             from torch_openreg_autoload.trial import require_return
 
@@ -55,15 +54,15 @@ def load() -> None:
 
 def _find_package() -> str:
     """Return the path of the package's ``__init__.py``; raise if there is none."""
-    spec = importlib.util.find_spec(_PACKAGE)
+    spec = importlib.util.find_spec(PACKAGE)
     if spec is None:
-        raise ModuleNotFoundError(f"No module named '{_PACKAGE}'", name=_PACKAGE)
+        raise ModuleNotFoundError(f"No module named '{PACKAGE}'", name=PACKAGE)
     if spec.origin is None:
         # Python imports any folder of that name in sys.path as a namespace package.
         folders = ", ".join(spec.submodule_search_locations or [])
         raise ModuleNotFoundError(
-            f"'{_PACKAGE}' is not a package but a folder without __init__.py: {folders}",
-            name=_PACKAGE,
+            f"'{PACKAGE}' is not a package but a folder without __init__.py: {folders}",
+            name=PACKAGE,
         )
     return spec.origin
 
@@ -78,14 +77,14 @@ def _warn(explanation: str) -> None:
 
 
 def _explain(error: BaseException, doubts: list[str]) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name == _PACKAGE:
-        cause = f"the package {_PACKAGE} is not installed, but its autoload package is ({error})"
+    if isinstance(error, ModuleNotFoundError) and error.name == PACKAGE:
+        cause = f"the package {PACKAGE} is not installed, but its autoload package is ({error})"
     else:
         cause = f"{type(error).__name__}: {error}"
     if doubts:
         cause += f" [{'; '.join(doubts)}]"
     return (
         f"device {DEVICE_TYPE} is not available: {cause}. To repair it, run pip install "
-        f"--force-reinstall {_PACKAGE} and restart Python. To work without it, uninstall "
-        f"{_PACKAGE} or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        f"--force-reinstall {PACKAGE} and restart Python. To work without it, uninstall "
+        f"{PACKAGE} or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )

@@ -15,11 +15,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import NoReturn
 
-from torch_openreg_autoload.name import DEVICE_TYPE, MODULE
+from torch_openreg_autoload.name import DEVICE_TYPE, MODULE, PACKAGE
 
 __all__ = ["DeviceUnavailableError", "install", "is_installed"]
-
-_PACKAGE = "torch_openreg"
 
 
 class DeviceUnavailableError(RuntimeError, AttributeError):
@@ -54,7 +52,7 @@ class _FailingFinder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname == MODULE or (fullname == _PACKAGE and PathFinder.find_spec(fullname)):
+        if fullname == MODULE or (fullname == PACKAGE and PathFinder.find_spec(fullname)):
             return ModuleSpec(fullname, self)
         return None
 
@@ -76,7 +74,7 @@ def install(explanation: str, cause: BaseException) -> None:
     """
     setattr(_torch(), DEVICE_TYPE, _StandIn(explanation, cause))
     # Remove modules left over from a failed import, which would be found before the failing finder.
-    for name in (MODULE, _PACKAGE):
+    for name in (MODULE, PACKAGE):
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, _FailingFinder(explanation, cause))
 

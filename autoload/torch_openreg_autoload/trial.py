@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 
+from torch_openreg_autoload.name import PACKAGE
+
 __all__ = ["require_return"]
 
 # The timeout of a trial, in seconds, which is far longer than any import of torch takes.
 _SECONDS = 60.0
-_RETURNED = "torch_openreg: the import returned"
+_RETURNED = f"{PACKAGE}: the import returned"
 _PROGRAM = """\
 import importlib, sys
 name, word, *sys.path = sys.argv[1:]

@@ -68,7 +68,7 @@ def openreg(
         log.debug("dead code: %s", ", ".join(removed))
     if chosen is not None:
         # Imported here, because it imports Inductor's pattern matcher, which takes seconds.
-        run = importlib.import_module("torch_openreg_compile.pipeline").run
+        run = importlib.import_module(".pipeline", __package__).run
         return cast(Callable[..., Any], run(gm, example_inputs, chosen))
     checkpointing.lower(gm)
     gm.recompile()

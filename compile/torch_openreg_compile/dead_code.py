@@ -49,8 +49,8 @@ _PURE_OPERATORS = frozenset(
     )
 )
 
-# Tags of operators with effects that their schemas do not show: they may change an argument, draw
-# random numbers, or fail depending on values.
+# Tags that mark operators with effects that their schemas do not show: the operators may change an
+# argument, draw random numbers, or fail depending on values.
 _IMPURE_TAGS = frozenset(
     (
         torch.Tag.maybe_aliasing_or_mutating,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``mode="reduce-overhead"`` for generated kernels, implemented as a CUDAGraphPolicy.
 
-torch captures graphs only on "cuda". It calls ``torch._inductor.config.cudagraph_policy`` after a
-graph was compiled or loaded from a cache; the policy may wrap the compiled function.
+torch captures graphs only on "cuda". After compiling a graph or loading it from a cache, it calls
+``torch._inductor.config.cudagraph_policy``, and the policy may wrap the compiled function.
 """
 
 from collections.abc import Collection, Sequence
@@ -40,8 +40,8 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
     """Return a function that replays a graph, or ``run`` if that is impossible.
 
     Args:
-        run: runs the graph, which writes only to its inputs; takes a list.
-        gm: the graph, with a FakeTensor for each node.
+        run: runs the graph, which writes only to its inputs; takes the inputs as one list.
+        gm: the graph; each node has a FakeTensor.
         static: indices of inputs whose addresses usually do not change.
     """
     devices = get_device_node_mapping(gm)

@@ -30,7 +30,7 @@ class _OpenRegOverrides(DeviceOpOverrides):
 
     def import_get_raw_stream_as(self, name: str) -> str:
         return (
-            "from torch_openreg_compile.device_interface import OpenRegInterface\n"
+            f"from {__package__}.device_interface import OpenRegInterface\n"
             f"{name} = OpenRegInterface.get_raw_stream"
         )
 
@@ -71,8 +71,8 @@ def _register_candidates() -> None:
     """Register one candidate per matrix product, so that ``max_autotune`` has no choice.
 
     torch has two candidates for a product with a broadcast bias. On this device both are the same
-    kernel. Besides, torch would benchmark them on CUDA, as it does for all devices that it does not
-    know.
+    kernel. In addition, torch would benchmark them on CUDA, as it does for all devices that it does
+    not know.
     """
     register_template_heuristic(aten_bias_addmm.uid, DEVICE_TYPE, op_name="addmm")(
         TemplateConfigHeuristics  # no candidates
@@ -80,7 +80,7 @@ def _register_candidates() -> None:
 
 
 def _leave_out_of_combinations() -> None:
-    """Exclude kernels of the device from ``config.combo_kernels``, which supports only Triton.
+    """Exclude device kernels from ``config.combo_kernels``, which supports only Triton.
 
     The option saves launches. This device saves them without it: ``KernelGroup`` makes consecutive
     kernels one launch, with or without dependencies between them.

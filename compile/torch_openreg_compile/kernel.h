@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // kernel.h - the parts of generated C++ kernels other than their loops. It needs only the standard
-// library. Generated code contains its text: before a kernel, and before the code that launches the
-// kernel from Python (kernel_launch.h) or from C++ (kernel_call.h).
+// library. Generated code contains the text of this file before a kernel, and before the code that
+// launches the kernel from Python (kernel_launch.h) or from C++ (kernel_call.h).
 //
 // Arguments are passed as bytes that the launch copies. They hold no references to tensors: stream
 // order protects the memory. A kernel may run any number of times with the same bytes, because

@@ -22,7 +22,7 @@ extern "C" {
 // Converts the program's address `data` to the address that kernels use. Returns false for host
 // memory.
 bool openreg_kernel_address(const void* data, uint64_t* word);
-// Queues run() with a copy of the arguments on the current stream of the device.
+// Queues run() with a copy of the arguments on the device's current stream.
 void openreg_kernel_launch(const char* name, bool parallel, bool pointwise, int64_t device,
                            int64_t cost, void (*run)(void* arguments), const void* arguments,
                            size_t bytes);

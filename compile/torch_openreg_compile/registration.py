@@ -80,7 +80,7 @@ def after_import(name: str, action: _Action) -> None:
 
 
 def _register_device_interface() -> None:
-    importlib.import_module("torch_openreg_compile.device_interface").register()
+    importlib.import_module(".device_interface", __package__).register()
 
 
 def _register_random_numbers() -> None:
@@ -98,7 +98,7 @@ def _load_compiled_operators() -> None:
 
 
 def _register_generated_kernels() -> None:
-    importlib.import_module("torch_openreg_compile.inductor").register()
+    importlib.import_module(".inductor", __package__).register()
 
 
 def register() -> None:

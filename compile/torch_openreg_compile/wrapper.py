@@ -99,12 +99,10 @@ class OpenRegWrapper(_Wrapper):
         """Write the imports."""
         super().write_header()
         graph_policy.record_reason_against(V.graph)
-        self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
+        self.imports.writeline(f"from {__package__}.kernel_module import openreg_kernel")
         self.header.writeline(f"empty_strided_openreg = {MODULE}._empty_strided")
         # Overrides torch's function of this name, which the lines above import.
-        self.header.writeline(
-            "from torch_openreg_compile.symmetric_memory import empty_strided_p2p"
-        )
+        self.header.writeline(f"from {__package__}.symmetric_memory import empty_strided_p2p")
 
 
 class OpenRegSubgraphWrapper(_Wrapper, SubgraphPythonWrapperCodegen):

@@ -558,7 +558,7 @@ def replay_that_does_nothing() -> None:
 
 @defect("contract/profiler/device_rows")
 def profile_of_one_kernel() -> None:
-    """A profile contains only the first kernel of the device."""
+    """A profile contains only the device's first kernel."""
     right: Any = torch.profiler.profile.events
 
     def events(profile: Any) -> list[Any]:

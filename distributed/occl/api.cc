@@ -43,7 +43,8 @@ constexpr char kFinalized[] = "the communicator is finalized: only occlCommDestr
 
 Status CheckHandle(const char* function, occlComm_t comm) {
   if (comm == nullptr) {
-    return Error(occlInvalidArgument, std::string(function) + ": the communicator is null");
+    return Error(occlInvalidArgument,
+                 std::string(function) + ": the communicator must not be null");
   }
   Status status = comm->communicator->CheckProcess();
   if (!status.ok()) {
@@ -249,7 +250,7 @@ extern "C" {
 
 OPENREG_API occlResult_t occlGetVersion(int* version) {
   if (version == nullptr) {
-    return Return(Error(occlInvalidArgument, "occlGetVersion: version is null"));
+    return Return(Error(occlInvalidArgument, "occlGetVersion: version must not be null"));
   }
   *version = OCCL_VERSION;
   return occlSuccess;
@@ -257,7 +258,7 @@ OPENREG_API occlResult_t occlGetVersion(int* version) {
 
 OPENREG_API occlResult_t occlGetUniqueId(occlUniqueId* id) {
   if (id == nullptr) {
-    return Return(Error(occlInvalidArgument, "occlGetUniqueId: id is null"));
+    return Return(Error(occlInvalidArgument, "occlGetUniqueId: id must not be null"));
   }
   return Return(Named("occlGetUniqueId", Communicator::MakeId(id)));
 }
@@ -291,7 +292,7 @@ OPENREG_API occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occl
     return Return(status);
   }
   if (split == nullptr) {
-    return Return(Error(occlInvalidArgument, "occlCommSplit: split is null"));
+    return Return(Error(occlInvalidArgument, "occlCommSplit: split must not be null"));
   }
   *split = nullptr;
   const std::shared_ptr<Communicator> communicator = comm->communicator;
@@ -345,7 +346,7 @@ OPENREG_API occlResult_t occlCommMemoryStats(occlComm_t comm, occlMemoryStats_t*
     return Return(status);
   }
   if (stats == nullptr) {
-    return Return(Error(occlInvalidArgument, "occlCommMemoryStats: stats is null"));
+    return Return(Error(occlInvalidArgument, "occlCommMemoryStats: stats must not be null"));
   }
   *stats = comm->communicator->MemoryStats();
   return occlSuccess;
@@ -384,7 +385,7 @@ OPENREG_API occlResult_t occlCommGetAsyncError(occlComm_t comm, occlResult_t* er
     return Return(status);
   }
   if (error == nullptr) {
-    return Return(Error(occlInvalidArgument, "occlCommGetAsyncError: error is null"));
+    return Return(Error(occlInvalidArgument, "occlCommGetAsyncError: error must not be null"));
   }
   thread_local std::string words;
   const Status ended = comm->communicator->Ended();
@@ -408,16 +409,16 @@ OPENREG_API occlResult_t occlCommSetTimeout(occlComm_t comm, int64_t timeout_ms)
   return occlSuccess;
 }
 
-#define OCCL_QUERY(FUNCTION, OUT, VALUE)                                         \
-  OPENREG_API occlResult_t FUNCTION(occlComm_t comm, int* OUT) {                 \
-    if (const Status status = CheckHandle(#FUNCTION, comm); !status.ok()) {      \
-      return Return(status);                                                     \
-    }                                                                            \
-    if (OUT == nullptr) {                                                        \
-      return Return(Error(occlInvalidArgument, #FUNCTION ": " #OUT " is null")); \
-    }                                                                            \
-    *OUT = comm->communicator->VALUE();                                          \
-    return occlSuccess;                                                          \
+#define OCCL_QUERY(FUNCTION, OUT, VALUE)                                                  \
+  OPENREG_API occlResult_t FUNCTION(occlComm_t comm, int* OUT) {                          \
+    if (const Status status = CheckHandle(#FUNCTION, comm); !status.ok()) {               \
+      return Return(status);                                                              \
+    }                                                                                     \
+    if (OUT == nullptr) {                                                                 \
+      return Return(Error(occlInvalidArgument, #FUNCTION ": " #OUT " must not be null")); \
+    }                                                                                     \
+    *OUT = comm->communicator->VALUE();                                                   \
+    return occlSuccess;                                                                   \
   }
 OCCL_QUERY(occlCommCount, nranks, ranks)
 OCCL_QUERY(occlCommUserRank, rank, rank)

@@ -269,7 +269,7 @@ void Batch::Drop(int owners) {
   }
 }
 
-// Runs the operations. Called at each replay of a graph, or by RunOnce().
+// Runs the operations. Called at each graph replay, or by RunOnce().
 orError_t Batch::RunKernel(void* argument) {
   Batch* const self = *static_cast<Batch**>(argument);
   const Status status = self->Run();

@@ -89,7 +89,7 @@ Status KernelPointer(const char* which, const void* pointer, size_t bytes, void*
 // Calls `enqueue` with the window. If that fails, adds the function's name to the error.
 template <class Function>
 occlResult_t WithWindow(const char* function, occlWindow_t window, const Function& enqueue) {
-  Status status = window == nullptr ? Error(occlInvalidArgument, "the window is null")
+  Status status = window == nullptr ? Error(occlInvalidArgument, "the window must not be null")
                                     : enqueue(window->window);
   if (!status.ok()) {
     status.text = std::string(function) + ": " + status.text;
@@ -118,7 +118,7 @@ extern "C" {
 
 OPENREG_API occlResult_t occlGetProcess(occlProcess* process) {
   if (process == nullptr) {
-    return Return(Error(occlInvalidArgument, "occlGetProcess: process is null"));
+    return Return(Error(occlInvalidArgument, "occlGetProcess: process must not be null"));
   }
   orIpcFileHandle file;
   if (const orError_t error = orIpcGetDeviceFile(&file, 0); error != orSuccess) {
@@ -133,7 +133,7 @@ OPENREG_API occlResult_t occlWindowCreate(occlWindow_t* window, int ranks, int r
                                           const occlWindowMember* members,
                                           const occlWindowConfig_t* config) {
   if (window == nullptr) {
-    return Return(Error(occlInvalidArgument, "occlWindowCreate: window is null"));
+    return Return(Error(occlInvalidArgument, "occlWindowCreate: window must not be null"));
   }
   *window = nullptr;
   if (Status status = CheckMembers(ranks, rank, members, config); !status.ok()) {

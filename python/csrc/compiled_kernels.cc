@@ -46,7 +46,8 @@ int read_operand(PyObject* object, size_t bytes, bool written, uint64_t* word, i
     return 1;
   }
   TORCH_CHECK(tensor.element_size() == static_cast<int64_t>(bytes) && bytes <= sizeof(*word),
-              "a compiled kernel takes elements of ", bytes, " bytes, but got ", tensor.dtype());
+              "a compiled kernel expected a CPU scalar of ", bytes, " bytes, but got one of ",
+              tensor.element_size(), " bytes (", tensor.dtype(), ")");
   std::memcpy(word, tensor.const_data_ptr(), bytes);
   return 0;
   END_HANDLE_TH_ERRORS_RET(-1)

@@ -207,7 +207,7 @@ void reacquire_gil(void* thread) {
 void shut_down_at_exit() {
   (void)Py_AtExit([] {
     report_leaks_at_exit();
-    // shut_down() waits for running kernels, so end the waits of kernels for other processes first.
+    // shut_down() waits for running kernels, so first end the kernels' waits for other processes.
     occlWindowEndWaits();
     shut_down();
   });

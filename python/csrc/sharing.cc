@@ -89,7 +89,7 @@ void open_event(const py::object& event, int64_t device, const std::string& byte
     (void)orEventDestroy(native);
     TORCH_CHECK_VALUE(false, "the event belongs to device openreg:", found,
                       ", but was opened for device openreg:", static_cast<int>(index),
-                      ": pass the event's device");
+                      "; pass device openreg:", found);
   }
   adopt_event(event_of(event), native, index);
 }

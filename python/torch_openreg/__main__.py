@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch_openreg.name import DEVICE_TYPE
+from torch_openreg.name import DEVICE_TYPE, PACKAGE
 
 # Seconds after which the program assumes that it hangs, and ends itself.
 _HANG_TIMEOUT = 120.0
@@ -43,21 +43,19 @@ def _examine(report: dict[str, Any], index: int) -> None:
     import torch_openreg.version as built
 
     python = ", ".join(built.python_versions()) or "(no extension module)"
-    version(
-        "torch_openreg", f"{built.__version__} for torch {built.TORCH_VERSION}, Python {python}"
-    )
+    version(PACKAGE, f"{built.__version__} for torch {built.TORCH_VERSION}, Python {python}")
     from torch_openreg_autoload import installation, trial
 
-    doubts = installation.find_doubts("torch_openreg", __file__)
+    doubts = installation.find_doubts(PACKAGE, __file__)
     version("files", "; ".join(doubts) or "no difference from the installation found")
     if doubts:
-        trial.require_return("torch_openreg.registration")  # loading the libraries may crash
+        trial.require_return(f"{PACKAGE}.registration")  # loading the libraries may crash
     import torch
 
     abi = f"C++11 ABI {'on' if torch._C._GLIBCXX_USE_CXX11_ABI else 'off'}"
     debug = ", debug build" if torch.version.debug else ""
     version("torch", f"{torch.__version__}, {abi}{debug} ({Path(torch.__file__).parent})")
-    importlib.import_module("torch_openreg.registration")  # checks versions before it loads _C
+    importlib.import_module(f"{PACKAGE}.registration")  # checks versions before it loads _C
     from torch_openreg import _C, openreg, self_test
 
     driver = _C.driver_version()
@@ -102,7 +100,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status; wrong flags raise SystemExit(2)."""
     parser = argparse.ArgumentParser(
-        prog="python -m torch_openreg",
+        prog=f"python -m {PACKAGE}",
         description="Reports what is installed and checks the device.",
         epilog="Exit status: 0 if everything works, 1 if something fails, 2 for wrong flags.",
         allow_abbrev=False,
@@ -112,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     report: dict[str, Any] = {"passed": False, "error": "", "versions": {}, "devices": []}
     # Until the checks run, "advice" says what to do if the next step fails.
-    report |= {"checks": [], "advice": "pip install --force-reinstall torch_openreg"}
+    report |= {"checks": [], "advice": f"pip install --force-reinstall {PACKAGE}"}
     with contextlib.redirect_stdout(io.StringIO() if flags.json else sys.stdout):
         try:
             _examine(report, flags.device)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from torch_openreg.name import PACKAGE
 from torch_openreg.version import TORCH_VERSION, __version__, python_versions
 
 __all__ = ["require_compatible"]
@@ -29,7 +30,7 @@ def require_compatible(device_type: str) -> None:
     _require_python()
     _require_torch()
     # Allow a second attempt if an earlier import failed after the libraries were loaded.
-    if "torch_openreg._C" not in sys.modules:
+    if f"{PACKAGE}._C" not in sys.modules:
         _require_place(device_type)
 
 
@@ -39,10 +40,10 @@ def _require_python() -> None:
     if here not in versions:
         built = " or ".join(versions)
         raise ImportError(
-            f"torch_openreg {__version__} was built for Python {built}, but this is Python {here}: "
-            f"use Python {built}, or a torch_openreg that was built for Python {here}"
+            f"{PACKAGE} {__version__} was built for Python {built}, but this is Python {here}: "
+            f"use Python {built}, or a {PACKAGE} that was built for Python {here}"
             if versions
-            else f"torch_openreg {__version__} has no extension module (_C.*.so) in "
+            else f"{PACKAGE} {__version__} has no extension module (_C.*.so) in "
             f"{Path(__file__).parent}: install the package again"
         )
 
@@ -51,19 +52,19 @@ def _require_torch() -> None:
     found = torch.__version__.split("+", maxsplit=1)[0]
     if found != TORCH_VERSION:
         raise ImportError(
-            f"torch_openreg {__version__} was built for torch {TORCH_VERSION}, but torch "
-            f"{torch.__version__} is installed: install torch=={TORCH_VERSION}, or a torch_openreg "
+            f"{PACKAGE} {__version__} was built for torch {TORCH_VERSION}, but torch "
+            f"{torch.__version__} is installed: install torch=={TORCH_VERSION}, or a {PACKAGE} "
             f"that was built for torch {found}"
         )
     if not torch._C._GLIBCXX_USE_CXX11_ABI:
         raise ImportError(
-            f"torch_openreg {__version__} was built for a torch with the C++11 ABI, but torch "
+            f"{PACKAGE} {__version__} was built for a torch with the C++11 ABI, but torch "
             f"{torch.__version__} uses the old ABI of std::string and std::list "
             "(_GLIBCXX_USE_CXX11_ABI=0): install torch from PyPI or download.pytorch.org"
         )
     if torch.version.debug:
         raise ImportError(
-            f"torch_openreg {__version__} was built for a release build of torch, but torch "
+            f"{PACKAGE} {__version__} was built for a release build of torch, but torch "
             f"{torch.__version__} is a debug build, whose C++ interface differs: install torch "
             "from PyPI or download.pytorch.org"
         )
@@ -80,7 +81,7 @@ def _require_place(device_type: str) -> None:
     module = getattr(torch, owner, None)
     whose = f" ({module.__name__})" if module is not None else ""
     raise ImportError(
-        f"torch_openreg cannot register device '{device_type}': device '{owner}'{whose} of "
+        f"{PACKAGE} cannot register device '{device_type}': device '{owner}'{whose} of "
         "another package already uses PrivateUse1, torch's only slot for an out-of-tree device. "
         "Use only one of the two packages in a process; TORCH_DEVICE_BACKEND_AUTOLOAD=0 stops "
         "torch from loading both"

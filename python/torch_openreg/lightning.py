@@ -113,7 +113,7 @@ def _single_device(package: ModuleType, precision: str) -> type:
     base: Any = _with_precision(package, package.strategies.SingleDeviceStrategy, precision)
 
     class SingleDeviceStrategy(base):  # type: ignore[misc]
-        """Runs on one device: ``parallel_devices``, set by Trainer's or Fabric's connector."""
+        """Runs on the device in ``parallel_devices``, set by Trainer's or Fabric's connector."""
 
         strategy_name = DEVICE_TYPE
 

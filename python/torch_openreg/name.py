@@ -5,5 +5,8 @@
 DEVICE_TYPE = "openreg"
 MODULE = f"torch.{DEVICE_TYPE}"
 
+# This package and its distribution. Import statements repeat the name.
+PACKAGE = "torch_openreg"
+
 # The backend in torch.distributed.init_process_group("occl").
 COLLECTIVE_BACKEND = "occl"

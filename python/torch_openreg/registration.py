@@ -17,7 +17,7 @@ from torch.utils.backend_registration import (
 from torch_openreg_compile import registration as compiler
 
 from torch_openreg.compatibility import require_compatible
-from torch_openreg.name import DEVICE_TYPE
+from torch_openreg.name import DEVICE_TYPE, PACKAGE
 
 
 def _register() -> None:
@@ -27,7 +27,7 @@ def _register() -> None:
     which torch stores under that name, and both must precede the first factory call.
     generate_methods_... cannot run twice.
     """
-    if getattr(getattr(torch, DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
+    if getattr(getattr(torch, DEVICE_TYPE, None), "__name__", None) == f"{PACKAGE}.openreg":
         return
     require_compatible(DEVICE_TYPE)
     from torch_openreg import _C, backends, openreg  # loads the libraries

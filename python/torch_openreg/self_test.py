@@ -151,12 +151,13 @@ _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/d
 # Checks of features that a driver may lack.
 _OPTIONAL = frozenset({"graphs"})
 
-#: Maps a check's name to its function and to the advice if it fails. Later checks rely on earlier.
+#: Maps each check's name to its function and the advice for a failure. The order matters: later
+#: checks rely on earlier ones.
 CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {
     "memory": (_memory, _MEMORY),
     "copies": (_copies, _MEMORY),
     "streams": (_streams, _STREAMS),
     "operators": (_operators, _NUMBERS),
     "graphs": (_graphs, "see docs/graphs.md"),
-    "compiler": (_compiler, "the entry point is missing: reinstall torch_openreg"),
+    "compiler": (_compiler, "the entry point is missing: reinstall the package"),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-#: The only torch release that the libraries support: its C++ interface changes with each release.
+#: The only torch release that the libraries support. torch's C++ API changes with each release.
 TORCH_VERSION = "2.13.0"
 
 

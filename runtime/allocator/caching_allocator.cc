@@ -27,9 +27,10 @@ void watch_for_forks() {
 }
 
 [[noreturn]] void throw_forked() {
-  throw Error(orErrorForked,
-              "openreg: device memory was requested in the child of a fork, where the device "
-              "cannot be used: start processes with the method \"spawn\" or \"forkserver\"");
+  throw Error(
+      orErrorForked,
+      "openreg: device memory was requested in a forked child, which cannot use the device: "
+      "start processes with the method \"spawn\" or \"forkserver\"");
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ class OPENREG_API CachingAllocator {
   // stream.
   void record_stream(Block* block, orStream_t stream);
 
-  // Returns the block's own stream and those passed to record_stream().
+  // Returns the block's own stream and the streams passed to record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;
 
   // Private pools (see private_pool.h). From begin_allocate_to_pool() to end_allocate_to_pool(),
@@ -152,7 +152,7 @@ class OPENREG_API CachingAllocator {
   Pool& add_pool(orStream_t stream);
   Pool& make_pool(orStream_t stream);
   Pool& private_pool_of(PoolId id, orStream_t stream);
-  // The requested bytes of an allocation, and the bytes after rounding by Settings::divisions.
+  // The bytes that a caller requested, and these bytes rounded up by Settings::divisions.
   struct Size {
     size_t requested;
     size_t bytes;

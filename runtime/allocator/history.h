@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// History - records what one device's allocator did: the most recent events with their times and,
-// depending on the settings, where in the program they happened (context.h). It keeps the same
+// History - records what one device's allocator has done: the most recent events with their times
+// and, depending on the settings, where in the program they happened (context.h). It keeps the same
 // contexts for memory that is currently allocated.
 //
 // It is an Observer that does nothing until start(). The ring drops the oldest events beyond its

@@ -49,7 +49,7 @@
 
 namespace openreg::allocator {
 
-// A host function that runs on device memory.
+// A host function that works on device memory.
 using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
 
 // A function that queues `function` on `stream`, with `memory` as a kernel sees it. It returns
@@ -150,8 +150,8 @@ class OPENREG_API Memcheck {
   static void fill_zones(char* memory, size_t bytes, uint64_t unused);
   static void scan(char* memory, size_t bytes, uint64_t scan);
 
-  // Runs a function on the block's stream. It receives the memory with its zones and the number of
-  // bytes between them.
+  // Runs `function` on the block's stream. The function receives the memory including its zones,
+  // and the number of bytes between the zones.
   void launch(const Record& record, MemoryFunction function, uint64_t argument);
   void launch_scan(const RecordPtr& record, bool poisoned, bool poison);
 

@@ -46,7 +46,7 @@ class Pool {
   SpinLock lock;
   const size_t index;                // number of pools that the allocator created before this one
   std::atomic<Pool*> next{nullptr};  // the pool that was created after this one
-  // The following two members change only while the pool has no segment.
+  // These two members change only while the pool has no segments.
   PoolId id = kCommonPool;
   bool whole = false;  // whether each block is a segment (PoolTraits)
 

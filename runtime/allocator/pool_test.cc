@@ -15,7 +15,7 @@ namespace {
 
 class PoolTest : public testing::Test {
  protected:
-  // Allocates like the allocator: gives the pool a segment when it has no free block.
+  // Allocates as CachingAllocator does: adds a segment to the pool if no block is free.
   Block* allocate(size_t bytes) {
     const std::lock_guard lock(pool_.lock);
     Block* block = pool_.allocate(bytes);

@@ -51,10 +51,11 @@ PhiloxState GeneratorState::advance(uint64_t count, uint64_t capture) {
     TORCH_CHECK(
         capture_ != 0,
         "openreg: a captured random operator uses a generator that the graph does not know: "
-        "register it before the capture (graph.register_generator_state(generator))");
+        "register the generator before the capture (graph.register_generator_state(generator))");
     TORCH_CHECK(false,
                 "openreg: a random operator outside the capture uses a generator that is part of "
-                "it: give the operator its own generator, or wait until the capture has ended");
+                "the capture: give the operator its own generator, or wait until the capture has "
+                "ended");
   }
   if (capture == 0) {
     return {seed_, std::exchange(offset_, offset_ + taken)};

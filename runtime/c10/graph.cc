@@ -138,7 +138,7 @@ void Graph::register_generator(const at::Generator& generator) {
 
 void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   TORCH_CHECK(state_ == State::kEmpty,
-              "openreg: this graph holds a capture already: call reset() or use another graph");
+              "openreg: this graph already holds a capture: call reset() or use another graph");
   device_ = current_device();
   stream_ = current_native_stream(device_);
   const c10::MempoolId_t used = pool == kNoPool ? new_pool_id() : pool;
@@ -208,10 +208,11 @@ void Graph::leave_capture() noexcept {
 void Graph::capture_end() {
   TORCH_CHECK(
       state_ == State::kCapturing,
-      "openreg: capture_end() without a capture that this graph began: call capture_begin() first");
-  TORCH_CHECK(current_native_stream(device_) == stream_,
-              "openreg: capture_end() on a different stream than capture_begin(): make that stream "
-              "current");
+      "openreg: capture_end() needs a capture that this graph began: call capture_begin() first");
+  TORCH_CHECK(
+      current_native_stream(device_) == stream_,
+      "openreg: capture_end() was called on a different stream from capture_begin(): make the "
+      "stream of capture_begin() current");
   const orError_t error = orStreamEndCapture(stream_, &graph_);
   const std::string detail = error != orSuccess ? orGetLastErrorDetail() : "";
   TORCH_CHECK(error != orErrorCaptureWrongThread, detail);
@@ -234,7 +235,7 @@ void Graph::capture_end() {
 
 void Graph::instantiate() {
   TORCH_CHECK(state_ == State::kCaptured,
-              "openreg: instantiate() without a captured graph: capture first");
+              "openreg: instantiate() needs a captured graph: capture one first");
   TORCH_CHECK(keep_graph_,
               "openreg: instantiate() is for graphs with keep_graph=True; other graphs are "
               "instantiated when their capture ends");
@@ -243,7 +244,7 @@ void Graph::instantiate() {
 
 void Graph::replay() {
   TORCH_CHECK(state_ == State::kCaptured,
-              "openreg: replay() without a captured graph: capture first");
+              "openreg: replay() needs a captured graph: capture one first");
   if (!instantiated_) {
     instantiate();
   }
@@ -335,13 +336,13 @@ void Graph::reset() {
 }
 
 c10::MempoolId_t Graph::pool() const {
-  TORCH_CHECK(pool_ != kNoPool, "openreg: pool() before the graph was captured: capture first");
+  TORCH_CHECK(pool_ != kNoPool, "openreg: pool() needs a captured graph: capture one first");
   return pool_;
 }
 
 void Graph::debug_dump(const std::string& path) {
   TORCH_CHECK(state_ == State::kCaptured,
-              "openreg: debug_dump() without a captured graph: capture first");
+              "openreg: debug_dump() needs a captured graph: capture one first");
   if (!debug_) {
     TORCH_WARN("openreg: debug_dump() writes nothing: call enable_debug_mode() first");
     return;
@@ -351,7 +352,7 @@ void Graph::debug_dump(const std::string& path) {
 
 size_t Graph::node_count() const {
   TORCH_CHECK(state_ == State::kCaptured,
-              "openreg: cannot count the nodes without a captured graph: capture first");
+              "openreg: counting the nodes needs a captured graph: capture one first");
   size_t count = 0;
   OPENREG_CHECK(orGraphGetNodeCount(graph_, &count));
   return count;

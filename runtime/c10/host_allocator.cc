@@ -57,7 +57,7 @@ void free_host_block(void* context);
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event> {
   using Base = at::CachingHostAllocatorImpl<c10::Stream, Event>;
 
-  // Frees memory from a capture differently than torch does. torch never reuses memory that was
+  // Frees memory from a capture in a different way from torch. torch never reuses memory that was
   // allocated during a capture and used by a stream, because a replay may use it at any time. Here,
   // a captured copy owns its memory, so no graph uses memory that was freed. Also, torch cannot
   // process the events of such memory (it takes a lock twice), so this class tracks the streams

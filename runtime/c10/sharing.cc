@@ -292,7 +292,7 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
   const bool imported = attributes.imported != 0;
   if (imported && attributes.size != bytes) {
     (void)orIpcRelease(pointer, stream);
-    TORCH_CHECK_VALUE(false, "a handle of ", attributes.size,
+    TORCH_CHECK_VALUE(false, "a handle to ", attributes.size,
                       " bytes cannot be imported as a storage of ", bytes, " bytes");
   }
   c10::Storage other;
@@ -309,7 +309,7 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
     found->second->place = memory.waiting.insert(memory.waiting.begin(), found->second.get());
   }
   Shared& shared = *found->second;
-  TORCH_CHECK_VALUE(bytes <= shared.size, "a handle of ", shared.size,
+  TORCH_CHECK_VALUE(bytes <= shared.size, "a handle to ", shared.size,
                     " bytes cannot be imported as a storage of ", bytes, " bytes");
   if (imported) {
     ++shared.imports;

@@ -118,7 +118,7 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
     int owner = 0;
     OPENREG_CHECK(orStreamGetDevice(handle, &owner));
     TORCH_CHECK(owner == device, "the stream belongs to device openreg:", owner,
-                ", but it was given as one of openreg:", static_cast<int>(device));
+                ", but was passed as a stream on openreg:", static_cast<int>(device));
   }
   if (current_streams == nullptr) {
     if (handle == nullptr) {
@@ -160,7 +160,7 @@ c10::Stream external_stream(orStream_t handle, c10::DeviceIndex device) {
   OPENREG_CHECK(orStreamGetDevice(handle, &owner));
   const c10::DeviceIndex index = resolve_device(device);
   TORCH_CHECK(owner == index, "the stream belongs to device openreg:", owner,
-              ", but it was given as one of openreg:", static_cast<int>(index));
+              ", but was passed as a stream on openreg:", static_cast<int>(index));
   return wrap(handle, index);
 }
 

@@ -23,7 +23,7 @@ constexpr ErrorText kErrors[] = {
     {orErrorOutOfMemory, "orErrorOutOfMemory", "out of memory"},
     {orErrorSystem, "orErrorSystem", "the operating system refused"},
     {orErrorNotPermitted, "orErrorNotPermitted", "not permitted inside a kernel or callback"},
-    {orErrorForked, "orErrorForked", "device used in the child of a fork"},
+    {orErrorForked, "orErrorForked", "device used in a forked child"},
     {orErrorLaunchFailure, "orErrorLaunchFailure", "a kernel failed"},
     {orErrorAlreadyRegistered, "orErrorAlreadyRegistered", "host memory is pinned already"},
     {orErrorNotRegistered, "orErrorNotRegistered", "host memory is not registered"},

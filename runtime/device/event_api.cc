@@ -45,7 +45,7 @@ OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   if ((flags & ~kFlags) != 0 || flags == kFlags) {
     return Fail(orErrorInvalidValue,
                 "orEventCreate: flags are 0x%x: expected orEventEnableTiming (0x1) or "
-                "orEventInterprocess (0x2); an interprocess event keeps no time",
+                "orEventInterprocess (0x2); an interprocess event records no time",
                 flags);
   }
   return Events::Get().Create(thread_state.device, flags, event);
@@ -192,7 +192,7 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
     if (!event->timed()) {
       return Fail(
           orErrorNotSupported,
-          "orEventElapsedTime: the %s event keeps no time; create it with orEventEnableTiming",
+          "orEventElapsedTime: the %s event records no time: create it with orEventEnableTiming",
           which);
     }
     const Event::Capture& capture = event == start ? started : ended;

@@ -174,7 +174,7 @@ TEST_F(EventTest, ElapsedTimeNeedsTwoCompleteTimedEvents) {
   EXPECT_FAILS(orEventElapsedTime(&milliseconds, timed, never), orErrorInvalidValue,
                "the end event was never recorded");
   EXPECT_FAILS(orEventElapsedTime(&milliseconds, untimed, timed), orErrorNotSupported,
-               "the start event keeps no time");
+               "the start event records no time");
   EXPECT_FAILS(orEventElapsedTime(nullptr, timed, timed), orErrorInvalidValue,
                "milliseconds is null");
   Gate gate;

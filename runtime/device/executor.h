@@ -28,7 +28,7 @@
 
 namespace openreg::device {
 
-// The executor's view of a stream.
+// A stream as the executor sees it.
 class ExecutorQueue {
  public:
   // Why DrainOnExecutor returned.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests the exit of a process that has used the device, and of orShutdown.
+// Tests orShutdown, and the exit of a process that has used the device.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -234,8 +234,8 @@ TEST_F(ExitTest, QueriesOfDroppedWorkFailAfterTheShutdown) {
   EXPECT_PROCESS(AsksForWorkThatTheShutdownDropped, 0, "");
 }
 
-// A static object that outlives the device's exit handler, as those of libraries that were loaded
-// earlier do.
+// A static object that outlives the device's exit handler, like the static objects of libraries
+// that were loaded earlier.
 struct Late {
   ~Late() {
     if (memory != nullptr) {

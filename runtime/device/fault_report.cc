@@ -138,7 +138,7 @@ bool Report(int signal, uintptr_t address) {
   Line line;
   line << "openreg: ";
   if ((mode.load(std::memory_order_relaxed) & kForked) != 0) {
-    line << "the child of a fork touched device memory, which it does not have: ";
+    line << "a forked child touched device memory, which it does not have: ";
     Describe(line, device_half ? address : address - half.size);
   } else if (device_half) {
     line << "the host touched device memory: ";

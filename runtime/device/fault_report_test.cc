@@ -171,10 +171,10 @@ TEST_F(FaultReportTest, TheChildOfAForkTouchesDeviceMemory) {
         REQUIRE(DiesOf(SIGSEGV)(status));
         raise(SIGKILL);
       },
-      SIGKILL, "the child of a fork touched device memory, which it does not have: .*of 100 bytes");
+      SIGKILL, "a forked child touched device memory, which it does not have: .*of 100 bytes");
 }
 
-// ------------------------------------------------------------------- faults that are not ours
+// ------------------------------------------------------------------- faults outside device memory
 
 // Writes to an unmapped address.
 void TouchNothing() {

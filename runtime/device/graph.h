@@ -103,7 +103,7 @@ class Graph {
   uint64_t last_position_ = 0;
 };
 
-// The entry of a graph in the handle table.
+// A graph's entry in the handle table.
 struct GraphSlot : HandleSlot {
   Graph* graph = nullptr;
 };

@@ -54,8 +54,8 @@ extern "C" {
 OPENREG_API orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
   if (mode == nullptr || !IsMode(*mode)) {
     return Fail(orErrorInvalidValue,
-                "orThreadExchangeStreamCaptureMode: mode must point to an orStreamCaptureMode, but "
-                "is null or points to an invalid value");
+                "orThreadExchangeStreamCaptureMode: mode must point to a valid "
+                "orStreamCaptureMode");
   }
   const auto before = static_cast<orStreamCaptureMode>(thread_state.capture_mode);
   thread_state.capture_mode = static_cast<uint8_t>(*mode);

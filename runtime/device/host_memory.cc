@@ -84,8 +84,9 @@ orError_t HostMemory::Free(void* pointer) {
 orError_t HostMemory::Register(void* pointer, size_t size) {
   const auto base = reinterpret_cast<uintptr_t>(pointer);
   if (pointer == nullptr || size == 0 || base + size < base) {
-    return Fail(orErrorInvalidValue, "orHostRegister of %zu bytes at %p: not a valid memory range",
-                size, pointer);
+    return Fail(orErrorInvalidValue,
+                "orHostRegister of %zu bytes at %p: not a valid range of host memory", size,
+                pointer);
   }
   const Window& half = arena.half();
   if (base < half.base + 2 * half.size && half.base < base + size) {

@@ -72,10 +72,10 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsPinnedUntilItIsUnregistered) {
 
 TEST_F(HostMemoryTest, OnlyHostMemoryCanBeRegistered) {
   char byte = 0;
-  EXPECT_FAILS(orHostRegister(nullptr, 1), orErrorInvalidValue, "not a valid memory range");
-  EXPECT_FAILS(orHostRegister(&byte, 0), orErrorInvalidValue, "not a valid memory range");
+  EXPECT_FAILS(orHostRegister(nullptr, 1), orErrorInvalidValue, "not a valid range of host memory");
+  EXPECT_FAILS(orHostRegister(&byte, 0), orErrorInvalidValue, "not a valid range of host memory");
   EXPECT_FAILS(orHostRegister(&byte, std::numeric_limits<size_t>::max()), orErrorInvalidValue,
-               "not a valid memory range");
+               "not a valid range of host memory");
   char* view = nullptr;
   char* device = Allocate<char>(100, &view);
   EXPECT_FAILS(orHostRegister(device, 100), orErrorInvalidValue, "that is device memory");

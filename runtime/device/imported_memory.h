@@ -28,15 +28,15 @@ struct Import {
 // Returns the allocation for these bytes of a file, or null if they are not imported.
 Allocation* FindImportLocked(uint64_t number, uint64_t offset, size_t size);
 
-// Maps the pages of [offset, offset + size) of a locked file as memory of `device`, and stores the
-// import with its allocation. Fails with `function` in the message.
+// Maps the pages of a locked file that contain [offset, offset + size) as memory of `device`, and
+// stores the import with its allocation. Fails with `function` in the message.
 orError_t MapImportLocked(const char* function, Import import, size_t size, int device,
                           uintptr_t* base);
 
 // Undoes one open of the allocation. The last release unmaps the memory and drops its lock.
 void ReleaseImportLocked(Allocation* allocation);
 
-// Releases all imports of a device.
+// Releases all of a device's imports.
 void CloseImports(int device);
 
 }  // namespace openreg::device

@@ -202,7 +202,7 @@ TEST_F(IpcEventTest, AnImportedEventIsReadOnly) {
 TEST_F(IpcEventTest, InvalidHandlesAreRefused) {
   orEvent_t event = nullptr;
   EXPECT_FAILS(orEventCreateWithFlags(&event, orEventInterprocess | orEventEnableTiming),
-               orErrorInvalidValue, "keeps no time");
+               orErrorInvalidValue, "records no time");
   orIpcEventHandle handle{};
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "not a valid handle");
   EXPECT_FAILS(orIpcOpenEventHandle(nullptr, &handle), orErrorInvalidValue, "must not be null");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The lifecycle of the device in a process: first use, fork, exit.
+// The device's lifecycle in a process: first use, fork and exit.
 //
 // Loading the library only registers the fork handlers and the initializer. The first call that
 // needs a device sets everything up; a concurrent fork waits for it. A forked child cannot use the

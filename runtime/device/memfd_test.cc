@@ -24,7 +24,7 @@ class MemfdTest : public DeviceTest {
         readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), name, sizeof(name));
     return std::string(name, length > 0 ? static_cast<size_t>(length) : 0);
   }
-  // Returns the descriptors of the files of all devices, and of the shared page.
+  // Returns the file descriptors of all devices and of the shared page.
   std::vector<int> FilesForOthers() {
     orEvent_t event = nullptr;
     EXPECT_OK(orEventCreateWithFlags(&event, orEventInterprocess));

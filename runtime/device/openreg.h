@@ -265,7 +265,7 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
 // kernels fails, the next synchronization of its device returns the error.
 OPENREG_API orError_t orStreamDestroy(orStream_t stream);
 
-// Gets the default stream of a device, which always exists and cannot be destroyed.
+// Gets a device's default stream, which always exists and cannot be destroyed.
 OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device);
 
 OPENREG_API orError_t orStreamGetPriority(orStream_t stream, int* priority);

@@ -133,8 +133,8 @@ struct orKernel {
 // Reports an error from inside a kernel. The stream keeps it if it is the first one since the last
 // synchronization. `message` is copied. `payload` (may be null) is passed to the caller of
 // orTakeErrorPayload; `drop` frees it if no caller takes it. Returns `error`, so that a kernel can
-// `return orKernelFail(...)`. Outside of a kernel it returns orErrorNotPermitted and does not take
-// ownership of `payload`.
+// `return orKernelFail(...)`. Outside a kernel, the function returns orErrorNotPermitted and does
+// not take ownership of `payload`.
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
                                    void (*drop)(void* payload));
 

@@ -120,11 +120,11 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // Returns whether nothing is queued and nothing is running.
   bool Idle() const;
 
-  // Returns the first position of the current user of this slot.
+  // Returns the position at which the slot's current user began.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
-  // Makes the command write `activity`, with its times, when it has run. May be called only within
-  // `fill` of StreamQueue::Enqueue.
+  // Makes the command report `activity`, with the command's start and end times, once it has run.
+  // May be called only within `fill` of StreamQueue::Enqueue.
   void Record(Command* command, const orActivity& activity);
   // Returns the record of a command with `recorded` set, for the thread that runs the command.
   const orActivity& activity(const Command& command) const {
@@ -262,7 +262,7 @@ class StreamQueue {
     return stream_->Enqueue(expected_, position, std::forward<Fill>(fill));
   }
 
-  // Queues a kernel of the device itself, with a copy of the bytes of `arguments`.
+  // Queues one of the device's own kernels, with a copy of the bytes in `arguments`.
   template <class Arguments>
   orError_t EnqueueOwnKernel(Command::Place place, const char* name, orKernelFunction_t kernel,
                              const Arguments& arguments) const {

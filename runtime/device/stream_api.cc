@@ -14,7 +14,7 @@
 namespace openreg::device {
 namespace {
 
-// Begins a call that only queries, and looks up its stream.
+// Enters a query-only call and looks up its stream.
 orError_t EnterAndFind(Submission* submission, orStream_t handle) {
   const orError_t error = EnterQuery(submission->function());
   return error == orSuccess ? submission->Find(handle) : error;

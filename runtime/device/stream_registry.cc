@@ -60,10 +60,9 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
 
 orError_t Streams::Destroy(Stream* stream, uint64_t handle) {
   if (stream == default_[stream->device()]) {
-    return Fail(
-        orErrorInvalidValue,
-        "orStreamDestroy: this is the default stream of device %d, which cannot be destroyed",
-        stream->device());
+    return Fail(orErrorInvalidValue,
+                "orStreamDestroy: this is device %d's default stream, which cannot be destroyed",
+                stream->device());
   }
   Reap();
   stream->producer_.lock();  // a concurrent launch either comes first or fails

@@ -48,10 +48,11 @@ class Streams {
   orError_t Destroy(Stream* stream, uint64_t handle);
   void DestroyAll(int device);
 
-  // Waits for all streams of a device, including destroyed streams that still have commands to run.
+  // Waits for all of a device's streams, including destroyed streams that still have commands to
+  // run.
   bool WaitIdle(int device);
 
-  // Takes the earliest error among the streams of a device, or returns null.
+  // Takes the earliest error among a device's streams. Returns null if there is none.
   std::unique_ptr<KernelError> TakeError(int device);
 
   // Ends all threads; see orShutdown.

@@ -67,7 +67,8 @@ TEST_F(StreamTest, ANullHandleIsTheDefaultStreamOfTheCurrentDevice) {
     EXPECT_EQ(of, device);
     ASSERT_OK(orStreamGetDevice(nullptr, &of));
     EXPECT_EQ(of, device);
-    EXPECT_FAILS(orStreamDestroy(stream), orErrorInvalidValue, "this is the default stream");
+    EXPECT_FAILS(orStreamDestroy(stream), orErrorInvalidValue,
+                 "default stream, which cannot be destroyed");
   }
   EXPECT_FAILS(orStreamDestroy(nullptr), orErrorInvalidHandle, "is not a stream");
   EXPECT_FAILS(orGetDefaultStream(nullptr, 0), orErrorInvalidValue, "stream is null");

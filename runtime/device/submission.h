@@ -27,8 +27,7 @@
 
 namespace openreg::device {
 
-// The reason why a captured stream refuses a call whose result would depend on work that does not
-// run.
+// Why a captured stream refuses a call whose result would depend on work that does not run.
 inline constexpr char kNothingRuns[] =
     "so nothing runs that could be waited for: do it before or after the capture";
 
@@ -42,7 +41,7 @@ class Submission {
     const orError_t error = EnterDevice(function_);
     return error == orSuccess ? Find(handle) : error;
   }
-  // Begins a call that has already checked the state of the process: looks up the stream.
+  // Begins a call that has already checked the state of the process. Only looks up the stream.
   [[gnu::always_inline]] orError_t Find(orStream_t handle) {
     return FindStream(function_, handle, &queue_.stream_, &queue_.expected_);
   }
@@ -50,9 +49,9 @@ class Submission {
   const char* function() const { return function_; }
   const Stream& stream() const { return *queue_.stream(); }
 
-  // Submits a kernel, a copy or fill, or a host function. With launch blocking, a kernel, copy or
-  // fill is done when the call returns. The call returns the error of a kernel; the error of a copy
-  // or fill stays with the stream.
+  // Submits a kernel, a copy, a fill or a host function. With launch blocking, the call waits for
+  // all of them except a host function. It then returns a kernel's error, but leaves an error in a
+  // copy or fill on the stream.
   orError_t Submit(const Work& work) const;
 
   // Record an event, or wait for one.

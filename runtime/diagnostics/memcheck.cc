@@ -30,7 +30,7 @@ std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
 
 // The largest number of faults that an error describes in full. The others are only counted.
 constexpr size_t kDescribed = 5;
-// The longest time for which the process's exit waits for queued work.
+// The longest time that process exit waits for queued work.
 constexpr std::chrono::seconds kExitWait{5};
 // The largest number of allocation sites that the leak report shows.
 constexpr size_t kPlaces = 20;

@@ -49,7 +49,7 @@ struct HeldMemory {
 // Returns the held memory, the largest first. The list is empty if memory is not checked.
 OPENREG_API std::vector<HeldMemory> held_memory();
 
-// Write two reports to stderr at the exit of a process whose memory is checked. Call the first
+// Write two reports to stderr at process exit if memory is checked. Call the first
 // function when the interpreter is about to exit: it reports faults that no call has thrown. Call
 // the second one after the interpreter has exited and all Python objects are gone: it reports
 // blocks that are still held, if the first report was made. It excludes the blocks at `reachable`,

@@ -105,7 +105,7 @@ constexpr SilentWrite kSilentWrites[] = {
     {"aten::native_batch_norm", {3, 4}},
 };
 
-// Whether an operator writes each of its arguments, by index.
+// Says for each argument, by index, whether the operator writes to it.
 using Writes = std::vector<bool>;
 
 Writes writes_of(const c10::FunctionSchema& schema) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Copies and fills: commands of a stream that translate their addresses when they run. A copy from
-// or to pageable memory waits until it is done.
+// Implements copies and fills. Each is a stream command, which translates its addresses when it
+// runs. A copy from or to pageable memory returns only when it is done.
 #include <cstring>
 #include <optional>
 
@@ -20,19 +20,20 @@ struct End {
 
 orError_t Locate(const char* function, const void* pointer, size_t size, End* end) {
   if (pointer == nullptr) {
-    return FailNull(function, "a pointer");
+    return FailNull(function, "the pointer");
   }
   const std::optional<Block> block = FindBlock(pointer);
   if (!block && IsDeviceAddress(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
-                "%s: %p is a device address outside of every live allocation", function, pointer);
+                "%s: %p is a device address that is not inside any live allocation", function,
+                pointer);
   }
   const bool inside = block && block->Contains(pointer, size);
   if ((block && !inside && !block->registered) || size > PTRDIFF_MAX) {
-    return Fail(orErrorInvalidCopy, "%s: %zu bytes at %p exceed the allocation", function, size,
-                pointer);
+    return Fail(orErrorInvalidCopy, "%s: %p + %zu bytes exceeds its allocation", function, pointer,
+                size);
   }
-  if (inside) {  // a range of which only a part is registered is pageable
+  if (inside) {  // a range that is only partly registered is pageable
     *end = {block->type, block->device};
   }
   return orSuccess;
@@ -44,7 +45,7 @@ struct Request {
   const void* src;
   size_t size;
   orMemcpyKind kind;
-  bool peer = false;  // the devices are given
+  bool peer = false;  // whether the call names the devices
   int dst_device = -1;
   int src_device = -1;
 };
@@ -55,7 +56,7 @@ orError_t Copy(const Request& request, orStream_t handle) {
   RETURN_IF_ERROR(EnterWork(function));
   RETURN_IF_ERROR(Streams::Get().Find(function, handle, &stream));
   if (kind < orMemcpyHostToHost || kind > orMemcpyDefault) {
-    return Fail(orErrorInvalidValue, "%s: %d is not an orMemcpyKind", function, kind);
+    return Fail(orErrorInvalidValue, "%s: kind %d is not an orMemcpyKind", function, kind);
   }
   if (peer) {
     RETURN_IF_ERROR(CheckDevice(function, dst_device));
@@ -74,8 +75,11 @@ orError_t Copy(const Request& request, orStream_t handle) {
                 found);
   }
   if (peer && (to.device != dst_device || from.device != src_device)) {
-    return Fail(orErrorInvalidCopy, "%s: the memory belongs to devices %d and %d, not %d and %d",
-                function, to.device, from.device, dst_device, src_device);
+    return Fail(
+        orErrorInvalidCopy,
+        "%s: the destination is on device %d and the source on device %d, but the call names "
+        "devices %d and %d",
+        function, to.device, from.device, dst_device, src_device);
   }
   const auto run = [dst = request.dst, src = request.src, size = request.size](std::string*) {
     std::memmove(Translate(dst), Translate(src), size);
@@ -97,7 +101,8 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, orStr
   End end;
   RETURN_IF_ERROR(Locate(function, pointer, size, &end));
   if (end.type == orMemoryTypeUnmanaged) {
-    return Fail(orErrorInvalidDevicePointer, "%s: %p is pageable host memory: use memset", function,
+    return Fail(orErrorInvalidDevicePointer,
+                "%s: %p is neither device memory nor pinned host memory; use memset", function,
                 pointer);
   }
   return stream->Queue(function, {.run = [=](std::string*) {
@@ -106,7 +111,7 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, orStr
                        }});
 }
 
-// Ends a synchronous function: waits for the default stream and returns its error.
+// Ends a synchronous function: waits for the default stream and returns the stream's error.
 orError_t Finish(orError_t queued) {
   return queued == orSuccess ? orStreamSynchronize(nullptr) : queued;
 }

@@ -24,16 +24,16 @@ thread_local constinit ThreadState thread_state;
 namespace {
 
 constexpr size_t kMaxDeviceMemory = size_t{1} << 40;
-constexpr size_t kMemoryUnit = size_t{2} << 20;  // the memory of a device is a multiple of it
+constexpr size_t kMemoryUnit = size_t{2} << 20;  // device memory is a multiple of this size
 
-// The state of the driver in this process. It changes at the first use, at orShutdown, and in the
-// child of a fork. The first use holds `first_use_mutex`. A fork takes it as well, so it waits for
-// a first use in another thread.
+// The driver's state in this process, which changes at the first use, at orShutdown, and in a
+// forked child. The first use holds `first_use_mutex`. A fork takes this mutex too, so the fork
+// waits for a first use in another thread.
 enum class Phase { kUnused, kReady, kForked, kShutdown };
 constinit std::atomic<Phase> phase{Phase::kUnused};
 constinit std::atomic<int> requested_blocking{-1};  // from orSetLaunchBlocking
 constinit std::mutex first_use_mutex;
-constinit std::mutex settings_mutex;  // held while environment variables are read, and by a fork
+constinit std::mutex settings_mutex;  // held while reading environment variables, and by a fork
 
 size_t DefaultMemory(int device_count) {
   size_t available = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
@@ -45,7 +45,7 @@ size_t DefaultMemory(int device_count) {
   return std::clamp(share / kMemoryUnit * kMemoryUnit, kMemoryUnit, kMaxDeviceMemory);
 }
 
-// "123", "64K", "2M", "1G" or "1T"; 0 for any other text.
+// Parses "123", "64K", "2M", "1G" or "1T". Returns 0 for any other text.
 size_t ParseBytes(std::string_view text) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -112,16 +112,16 @@ orError_t FirstUse() {
   }
   RETURN_IF_ERROR(ReserveMemory(settings.device_count, settings.device_memory));
   Streams::Get().CreateDefaults(settings.device_count);
-  // Exit handlers run in reverse order: this one runs before everything that was loaded so far, and
-  // that kernels may use, is torn down.
+  // Exit handlers run in reverse order, so this one runs before the teardown of everything that was
+  // loaded until now and that kernels may use.
   if (std::atexit(EndThreads) != 0) {
-    return Fail(orErrorSystem, "the exit handler cannot be registered: no memory");
+    return Fail(orErrorSystem, "cannot register the device's exit handler: out of host memory");
   }
   phase.store(Phase::kReady);
   return orSuccess;
 }
 
-// Before main: a fork may happen during the first use.
+// Runs before main(), because a fork may happen during the first use.
 [[gnu::constructor]] void RegisterForkHandlers() {
   const auto prepare = [] {
     first_use_mutex.lock();
@@ -153,7 +153,7 @@ orError_t Fail(orError_t error, const char* format, ...) {
 }
 
 orError_t FailNull(const char* function, const char* parameter) {
-  return Fail(orErrorInvalidValue, "%s: %s is null", function, parameter);
+  return Fail(orErrorInvalidValue, "%s: %s must not be null", function, parameter);
 }
 
 const Settings& GetSettings() {
@@ -181,9 +181,13 @@ orError_t EnterQuery(const char* function) {
 }
 
 orError_t EnterRelease(const char* function) {
-  return !thread_state.in_kernel ? orSuccess
-                                 : Fail(orErrorNotPermitted,
-                                        "%s was called inside a kernel or host function", function);
+  return !thread_state.in_kernel
+             ? orSuccess
+             : Fail(orErrorNotPermitted,
+                    "%s was called inside a kernel or host callback, which must not "
+                    "queue, wait, allocate or free; call it from another host "
+                    "thread or after the kernel",
+                    function);
 }
 
 orError_t EnterWork(const char* function) {
@@ -203,8 +207,8 @@ orError_t CheckDevice(const char* function, int device) {
   }
   if (device < 0 || device >= settings.device_count) {
     return Fail(orErrorInvalidDevice,
-                "%s: device index %d is out of range: %d devices (OPENREG_DEVICE_COUNT)", function,
-                device, settings.device_count);
+                "%s: device index %d is out of range: %d device%s (OPENREG_DEVICE_COUNT)", function,
+                device, settings.device_count, settings.device_count == 1 ? "" : "s");
   }
   return orSuccess;
 }
@@ -290,7 +294,7 @@ OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int 
   properties->total_memory = GetSettings().device_memory;
   properties->allocation_granularity = kPage;
   properties->major = 1;
-  properties->multi_processor_count = 1;  // each kernel runs on the thread of its stream
+  properties->multi_processor_count = 1;  // each kernel runs on its stream's thread
   properties->max_threads_per_multi_processor = 1;
   properties->warp_size = 1;
   std::ifstream("/proc/sys/kernel/random/boot_id")

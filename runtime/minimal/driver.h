@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// driver.h - the state of the driver in this process and in each thread, and the checks with which
-// every function of openreg.h begins.
+// driver.h - the driver's state in this process and in each thread, and the checks with which every
+// openreg.h function begins.
 //
 // The driver has four parts: this one, memory.h, stream.h (streams and events) and kernels.cc. Each
-// is also where its functions of openreg.h are defined; unsupported.cc has the functions of tier 3.
-// Every function here may be called from every thread.
+// part defines its own functions of openreg.h; unsupported.cc defines the tier 3 functions. Any
+// thread may call the functions declared here.
 #ifndef RUNTIME_MINIMAL_DRIVER_H_
 #define RUNTIME_MINIMAL_DRIVER_H_
 
@@ -18,14 +18,14 @@ namespace openreg::minimal {
 
 struct ThreadState {
   int device = 0;          // current device
-  bool in_kernel = false;  // runs a kernel or a host function
+  bool in_kernel = false;  // whether it runs a kernel or a host function
   orError_t last_error = orSuccess;
   char detail[512] = "";
 };
 extern thread_local constinit ThreadState thread_state;
 
-// The environment variables, which are read once. `error` is the error of all calls that need a
-// device if a variable is invalid.
+// The environment variables, which are read once. If one of them is invalid, every call that needs
+// a device returns `error`.
 struct Settings {
   orError_t error = orSuccess;
   char detail[256] = "";
@@ -35,15 +35,15 @@ struct Settings {
 };
 const Settings& GetSettings();
 
-// Sets the last error of this thread and its text. Returns `error`.
+// Sets this thread's last error and the error's text. Returns `error`.
 [[gnu::format(printf, 2, 3), gnu::cold]] orError_t Fail(orError_t error, const char* format, ...);
 
-// For a function that allocates, queues or waits: initializes the driver at the first use. Fails
-// inside kernels, in the child of a fork, and after orShutdown.
+// Called by functions that allocate, queue or wait. Initializes the driver at the first use. Fails
+// inside kernels, in a forked child, and after orShutdown.
 orError_t EnterWork(const char* function);
-// For a function that only reads: also allowed inside kernels and after orShutdown.
+// Called by functions that only read. Also succeeds inside kernels and after orShutdown.
 orError_t EnterQuery(const char* function);
-// For a function that frees or destroys (BEGIN_RELEASE): also allowed after orShutdown.
+// Called by functions that free or destroy (BEGIN_RELEASE). Also succeeds after orShutdown.
 orError_t EnterRelease(const char* function);
 bool InForkedChild();
 
@@ -62,7 +62,7 @@ bool LaunchBlocking();
     }                                                           \
   } while (false)
 
-// The same if a parameter of it is null.
+// Returns from the calling function with an error if one of its parameters is null.
 #define RETURN_IF_NULL(parameter)            \
   do {                                       \
     if ((parameter) == nullptr) {            \
@@ -70,7 +70,7 @@ bool LaunchBlocking();
     }                                        \
   } while (false)
 
-// Begins a function that frees or destroys: it does nothing in the child of a fork.
+// Begins a function that frees or destroys. In a forked child, such a function does nothing.
 #define BEGIN_RELEASE()                      \
   do {                                       \
     if (InForkedChild()) {                   \

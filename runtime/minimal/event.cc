@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Events: each refers to a position of a stream. With timing, recording also queues a command that
-// reads the clock.
+// Implements events. Each one refers to a position in a stream. Recording an event with timing also
+// queues a command that reads the clock.
 #include <time.h>
 
 #include <atomic>
@@ -17,11 +17,12 @@ namespace {
 
 constexpr size_t kMaxEvents = 1048576;
 
-// What an event captured. Recording again makes a new one: a wait keeps the one that it read.
+// What an event has captured. Recording the event again creates a new Record, and a wait in
+// progress keeps the Record that it has read.
 struct Record {
-  std::shared_ptr<Stream> stream;  // null: never recorded
+  std::shared_ptr<Stream> stream;  // null if never recorded
   uint64_t position = 0;
-  std::shared_ptr<std::atomic<int64_t>> nanoseconds;  // with timing
+  std::shared_ptr<std::atomic<int64_t>> nanoseconds;  // only with timing
 
   Stream::State state() const {
     return stream == nullptr ? Stream::State::kDone : stream->StateOf(position);
@@ -50,7 +51,7 @@ class Event {
 };
 
 HandleTable<Event, orEvent_t, 0xe7e>& Events() {
-  static auto& events = *new HandleTable<Event, orEvent_t, 0xe7e>;  // like Streams
+  static auto& events = *new HandleTable<Event, orEvent_t, 0xe7e>;  // never destroyed, like Streams
   return events;
 }
 
@@ -62,13 +63,13 @@ orError_t Find(const char* function, orEvent_t handle, std::shared_ptr<Event>* e
                     static_cast<void*>(handle));
 }
 
-// The result of a query.
+// Returns the result of a query for work in this state.
 orError_t Answer(const char* function, Stream::State state) {
   return state == Stream::State::kDone      ? orSuccess
          : state == Stream::State::kPending ? orErrorNotReady
                                             : Fail(orErrorShutdown,
                                                    "%s: queued commands were dropped: the process "
-                                                   "exits",
+                                                   "is exiting",
                                                    function);
 }
 
@@ -98,16 +99,21 @@ OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   RETURN_IF_ERROR(EnterWork("orEventCreate"));
   RETURN_IF_NULL(event);
   if (flags == orEventInterprocess) {
-    return Fail(orErrorNotSupported, "orEventCreate: this driver shares no events");
+    return Fail(orErrorNotSupported,
+                "orEventCreate: this driver does not support interprocess events");
   }
   if (flags > orEventEnableTiming) {
-    return Fail(orErrorInvalidValue, "orEventCreate: flags are 0x%x: expected 0x0 or 0x1", flags);
+    return Fail(orErrorInvalidValue,
+                "orEventCreate: flags are 0x%x: expected 0 or orEventEnableTiming (0x1)", flags);
   }
   *event = Events().Add(std::make_shared<Event>(thread_state.device, flags == orEventEnableTiming),
                         kMaxEvents);
   return *event != nullptr
              ? orSuccess
-             : Fail(orErrorSystem, "orEventCreate: %zu events exist already", kMaxEvents);
+             : Fail(orErrorSystem,
+                    "cannot create an event: the limit of %zu events has been reached; destroy an "
+                    "event",
+                    kMaxEvents);
 }
 
 OPENREG_API orError_t orEventDestroy(orEvent_t event) {
@@ -134,9 +140,11 @@ OPENREG_API orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) 
   RETURN_IF_ERROR(Find(__func__, handle, &event));
   RETURN_IF_ERROR(Streams::Get().Find(__func__, stream_handle, &record.stream));
   if (event->device != record.stream->device()) {
-    return Fail(orErrorInvalidDevice,
-                "orEventRecord: the event belongs to device %d, the stream to device %d",
-                event->device, record.stream->device());
+    return Fail(
+        orErrorInvalidDevice,
+        "orEventRecord: the event belongs to device %d, the stream to device %d; create the "
+        "event while the stream's device is current",
+        event->device, record.stream->device());
   }
   if (event->timed) {
     record.nanoseconds = std::make_shared<std::atomic<int64_t>>(0);
@@ -179,19 +187,21 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
   RETURN_IF_ERROR(Find(__func__, start_handle, &start));
   RETURN_IF_ERROR(Find(__func__, end_handle, &end));
   if (!start->timed || !end->timed) {
-    return Fail(orErrorNotSupported, "%s: the %s event keeps no time: use orEventEnableTiming",
-                __func__, start->timed ? "end" : "start");
+    return Fail(orErrorNotSupported,
+                "%s: the %s event records no time: create it with orEventEnableTiming", __func__,
+                start->timed ? "end" : "start");
   }
   const Record started = start->record();
   const Record ended = end->record();
   if (started.stream == nullptr || ended.stream == nullptr) {
-    return Fail(orErrorInvalidValue, "%s: the %s event was never recorded", __func__,
-                started.stream == nullptr ? "start" : "end");
+    return Fail(orErrorInvalidValue, "%s: the %s event was never recorded: record it first",
+                __func__, started.stream == nullptr ? "start" : "end");
   }
   if (start->device != end->device) {
     return Fail(orErrorInvalidValue,
-                "%s: the start event belongs to device %d and the end event to device %d", __func__,
-                start->device, end->device);
+                "%s: the start event belongs to device %d and the end event to device %d: both "
+                "must belong to the same device",
+                __func__, start->device, end->device);
   }
   for (const Record* record : {&started, &ended}) {
     if (const Stream::State state = record->state(); state != Stream::State::kDone) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// handle_table.h - the objects behind the handles of one kind.
+// handle_table.h - a table of the objects that handles of one kind identify.
 //
-// A handle is a number that is never used again, so a stale handle finds nothing. Its upper bits
-// tell the kinds apart and make it differ from every address. Callable from every thread.
+// A handle is a number that is never reused, so a stale handle finds nothing. Its upper bits
+// identify the kind and make it differ from every address. Any thread may call the functions.
 #ifndef RUNTIME_MINIMAL_HANDLE_TABLE_H_
 #define RUNTIME_MINIMAL_HANDLE_TABLE_H_
 
@@ -20,7 +20,7 @@ namespace openreg::minimal {
 template <class Object, class Handle, uint64_t kKind>
 class HandleTable {
  public:
-  // Null if the table has `limit` objects already.
+  // Returns null if the table already has `limit` objects.
   Handle Add(std::shared_ptr<Object> object, size_t limit) {
     const std::lock_guard lock(mutex_);
     if (objects_.size() >= limit) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The kernels and their launch. A kernel runs on the thread of its stream and translates the device
-// addresses that it gets.
+// Implements the kernels and their launch. A kernel runs on its stream's thread and translates the
+// device addresses that it gets.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,7 +15,7 @@
 #include "runtime/minimal/openreg_minimal.h"
 #include "runtime/minimal/stream.h"
 
-// What the opaque handle of openreg.h points to.
+// The struct to which the opaque handle of openreg.h points.
 struct orKernel {
   const char* name;
   int inputs;        // number of operands that the kernel reads: a, or a and b; or kNoOperands
@@ -48,7 +48,7 @@ Element* Data(const orOperand& operand) {
   return static_cast<Element*>(operand.data);
 }
 
-// out = sum over the reduced dimensions of function(a, b, scalar), added up in double precision.
+// Sums function(a, b, scalar) over the reduced dimensions into `out`, in double precision.
 template <float (*kFunction)(float a, float b, float scalar)>
 void Compute(const orKernelArguments& arguments) {
   const float* a = Data<float>(arguments.a);
@@ -108,8 +108,8 @@ constexpr orKernel kKernels[] = {
     {"sleep", kNoOperands, true, Sleep},
 };
 
-// Checks that all elements of an operand lie in memory that kernels of the device may access, and
-// replaces its device address.
+// Checks that all elements of an operand lie in memory that the device's kernels may access, and
+// translates the operand's device address.
 bool Resolve(orOperand* operand, int rank, const orKernelArguments& arguments, int device) {
   __extension__ typedef __int128 Wide;  // a product of two 64-bit numbers
   Wide first = 0, last = 0;             // offsets of the lowest and the highest element
@@ -200,10 +200,11 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
   RETURN_IF_ERROR(Streams::Get().Find(__func__, handle, &stream));
   orKernelArguments copy;
   if (kernel == nullptr || arguments == nullptr || size != sizeof(copy)) {
-    return Fail(orErrorInvalidValue,
-                "orLaunchKernel: kernel %p with %zu bytes of arguments at %p: expected a kernel of "
-                "orGetKernel and %zu bytes",
-                static_cast<const void*>(kernel), size, arguments, sizeof(copy));
+    return Fail(
+        orErrorInvalidValue,
+        "orLaunchKernel: kernel %p with %zu bytes of arguments at %p: expected a kernel from "
+        "orGetKernel and %zu bytes",
+        static_cast<const void*>(kernel), size, arguments, sizeof(copy));
   }
   std::memcpy(&copy, arguments, sizeof(copy));
   RETURN_IF_ERROR(Check(*kernel, copy));

@@ -15,14 +15,14 @@
 namespace openreg::minimal {
 namespace {
 
-// Set by ReserveMemory(), then constant.
+// ReserveMemory() sets these three numbers, which then stay constant.
 constinit uintptr_t addresses = 0;  // start of the addresses that orMalloc returns
-constinit size_t total_size = 0;    // of all devices
+constinit size_t total_size = 0;    // bytes of all devices together
 constinit ptrdiff_t offset = 0;     // from an address to the memory behind it
 
 constinit std::mutex mutex;  // guards the blocks
 
-// By base: the allocations of all devices, and pinned memory.
+// Returns the allocations of all devices, and pinned memory, keyed by base address.
 using Blocks = std::map<uintptr_t, Block>;
 Blocks& AllBlocks() {
   static Blocks& blocks = *new Blocks;  // never destroyed: other libraries free memory at exit
@@ -31,7 +31,7 @@ Blocks& AllBlocks() {
 
 constexpr size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
-// The following functions are called with the mutex held.
+// The caller of the following functions must hold the mutex.
 
 void Add(uintptr_t base, size_t size, orMemoryType type, int device, bool registered) {
   AllBlocks()[base] = {base, size, type, device, registered};
@@ -56,8 +56,8 @@ Blocks::iterator Containing(uintptr_t address) {
   return std::prev(next);
 }
 
-// Frees device memory. The pages go back to the operating system here, so that orMemTrim has
-// nothing to do.
+// Frees device memory and returns its pages to the operating system, so orMemTrim has nothing to
+// do.
 void Erase(Blocks::iterator block) {
   madvise(Translate(reinterpret_cast<void*>(block->first)), RoundUp(block->second.size),
           MADV_DONTNEED);
@@ -78,10 +78,11 @@ orError_t ReserveMemory(int device_count, size_t device_memory) {
         munmap(mapped, size);
       }
     }
-    return Fail(orErrorSystem,
-                "mmap of %zu bytes for the memory of %d devices: %s (RLIMIT_AS, ulimit -v; lower "
-                "OPENREG_DEVICE_MEMORY)",
-                size, device_count, std::strerror(reason));
+    return Fail(
+        orErrorSystem,
+        "mmap of %zu bytes for the memory of %d devices failed: %s; raise the address space "
+        "limit (RLIMIT_AS, ulimit -v) or lower OPENREG_DEVICE_MEMORY",
+        size, device_count, std::strerror(reason));
   }
   for (void* mapped : {reserved, memory}) {
     madvise(mapped, size, MADV_DONTFORK);  // a child cannot use the device
@@ -121,7 +122,7 @@ void* Translate(const void* pointer) {
 
 extern "C" {
 
-// First fit: takes the first gap between the allocations of the device that is large enough.
+// Uses first fit: takes the first gap between the device's allocations that is large enough.
 OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
   RETURN_IF_ERROR(EnterWork(__func__));
   RETURN_IF_NULL(pointer);
@@ -161,8 +162,11 @@ OPENREG_API orError_t orFree(void* pointer) {
   const std::lock_guard lock(mutex);
   const auto block = StartingAt(pointer, orMemoryTypeDevice, false);
   if (block == AllBlocks().end()) {
-    return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: not the start of a live allocation of orMalloc", pointer);
+    return Fail(
+        orErrorInvalidDevicePointer,
+        "orFree of %p: not the start of a live allocation; pass a pointer from orMalloc that "
+        "has not been freed",
+        pointer);
   }
   Erase(block);
   return orSuccess;
@@ -210,8 +214,10 @@ OPENREG_API orError_t orFreeHost(void* pointer) {
   const std::lock_guard lock(mutex);
   const auto block = StartingAt(pointer, orMemoryTypeHost, false);
   if (block == AllBlocks().end()) {
-    return Fail(orErrorInvalidValue, "orFreeHost of %p: not the start of memory of orMallocHost",
-                pointer);
+    return Fail(
+        orErrorInvalidValue,
+        "orFreeHost of %p: not the start of memory from orMallocHost that is still allocated",
+        pointer);
   }
   AllBlocks().erase(block);
   std::free(pointer);
@@ -222,7 +228,8 @@ OPENREG_API orError_t orHostRegister(void* pointer, size_t size) {
   RETURN_IF_ERROR(EnterWork(__func__));
   const auto base = reinterpret_cast<uintptr_t>(pointer);
   if (pointer == nullptr || size == 0 || base + size < base || IsDeviceAddress(pointer)) {
-    return Fail(orErrorInvalidValue, "orHostRegister of %zu bytes at %p: not host memory", size,
+    return Fail(orErrorInvalidValue,
+                "orHostRegister of %zu bytes at %p: not a valid range of host memory", size,
                 pointer);
   }
   const std::lock_guard lock(mutex);
@@ -230,7 +237,7 @@ OPENREG_API orError_t orHostRegister(void* pointer, size_t size) {
   if (Containing(base) != AllBlocks().end() ||
       (next != AllBlocks().end() && next->first < base + size)) {
     return Fail(orErrorAlreadyRegistered,
-                "orHostRegister of %zu bytes at %p: a part of them is already pinned", size,
+                "orHostRegister of %zu bytes at %p: a part of this range is already pinned", size,
                 pointer);
   }
   Add(base, size, orMemoryTypeHost, -1, true);
@@ -242,7 +249,8 @@ OPENREG_API orError_t orHostUnregister(void* pointer) {
   const std::lock_guard lock(mutex);
   const auto block = StartingAt(pointer, orMemoryTypeHost, true);
   if (block == AllBlocks().end()) {
-    return Fail(orErrorNotRegistered, "orHostUnregister of %p: not the start of registered memory",
+    return Fail(orErrorNotRegistered,
+                "orHostUnregister of %p: not the start of memory that orHostRegister pinned",
                 pointer);
   }
   AllBlocks().erase(block);
@@ -259,9 +267,10 @@ OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, co
     attributes->base = reinterpret_cast<void*>(block->base);
     attributes->size = block->size;
   } else if (IsDeviceAddress(pointer)) {
-    return Fail(orErrorInvalidDevicePointer,
-                "orPointerGetAttributes of %p: a device address outside of every live allocation",
-                pointer);
+    return Fail(
+        orErrorInvalidDevicePointer,
+        "orPointerGetAttributes of %p: a device address that is not inside any live allocation",
+        pointer);
   }
   return orSuccess;
 }

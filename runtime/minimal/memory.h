@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// memory.h - the memory of the devices, and pinned host memory.
+// memory.h - device memory and pinned host memory.
 //
-// Device memory is one private mapping of the process, which stands for the memory of a card. Its
-// address never leaves the driver. orMalloc returns addresses in a second range of the same size
-// that nobody can access, so a host that reads a device pointer gets a fault, as with a card.
-// Only Translate() leads from one to the other; only kernels and copies call it, on the threads of
-// streams.
+// Device memory is one private mapping in the process, which represents the memory of a card. The
+// driver never reveals its address. orMalloc returns addresses in a second range of the same size
+// that nothing can access, so a host access to a device pointer faults, as it does with a card.
+// Only Translate() converts an address in the second range to one in the mapping. Only kernels and
+// copies call it, on stream threads.
 //
-//   addresses of orMalloc (PROT_NONE)    | device 0 | device 1 | ...
-//   what kernels access (read-write)     | device 0 | device 1 | ...
+//   addresses from orMalloc (PROT_NONE)      | device 0 | device 1 | ...
+//   memory that kernels access (read-write)  | device 0 | device 1 | ...
 //
-// Every function may be called from every thread.
+// Any thread may call these functions.
 #ifndef RUNTIME_MINIMAL_MEMORY_H_
 #define RUNTIME_MINIMAL_MEMORY_H_
 
@@ -23,7 +23,7 @@
 
 namespace openreg::minimal {
 
-inline constexpr size_t kPage = 4096;  // sizes of allocations are rounded up to it
+inline constexpr size_t kPage = 4096;  // allocation sizes are rounded up to a multiple of it
 
 // A live allocation, or pinned host memory.
 struct Block {
@@ -31,24 +31,24 @@ struct Block {
   size_t size;  // as requested
   orMemoryType type;
   int device;       // -1 for host memory
-  bool registered;  // pinned by orHostRegister: not ours to free
+  bool registered;  // pinned by orHostRegister; the driver must not free it
 
-  // Whether all of `size` bytes at `pointer` are inside.
+  // Returns whether all `size` bytes at `pointer` are inside the block.
   bool Contains(const void* pointer, size_t bytes) const {
     const uintptr_t offset = reinterpret_cast<uintptr_t>(pointer) - base;
     return offset <= size && bytes <= size - offset;
   }
 };
 
-// Reserves both ranges. Called once, by the first use.
+// Reserves both address ranges. Called once, at the first use.
 orError_t ReserveMemory(int device_count, size_t device_memory);
-// Frees all allocations of a device.
+// Frees all of a device's allocations.
 void FreeMemory(int device);
 
-// The block that contains the address, if any.
+// Returns the block that contains the address, if there is one.
 std::optional<Block> FindBlock(const void* pointer);
 bool IsDeviceAddress(const void* pointer);
-// Where a kernel finds the byte; host addresses are returned unchanged.
+// Returns the address at which kernels access the byte. Returns a host address unchanged.
 void* Translate(const void* pointer);
 
 }  // namespace openreg::minimal

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// openreg_minimal.h - the kernels of the minimal driver, by name.
+// openreg_minimal.h - the minimal driver's kernels, which programs request by name.
 //
-// openreg.h leaves open how a program obtains a kernel. Here it asks for it by name, as one asks a
-// module for a compiled kernel on real hardware, and all kernels take the same arguments:
+// openreg.h does not define how a program obtains a kernel. Here a program requests it by name, as
+// it would request a compiled kernel from a module on real hardware. All kernels take the same
+// arguments:
 //
 //   orKernel_t add;
 //   orGetKernel(&add, "add");
@@ -28,9 +29,9 @@
 //   mm                   sum of a * b: sizes are rows, columns, inner; kept is 2
 //   sleep                nothing, after `scalar` nanoseconds   no operands
 //
-// A launch with other `sizes` than bytes in the struct returns orErrorInvalidValue. A kernel whose
-// operands are not inside live memory of its device, or pinned memory, fails with
-// orErrorLaunchFailure, and writes nothing. Every function may be called from every thread.
+// A launch whose `size` differs from the size of the struct returns orErrorInvalidValue. If an
+// operand is in neither live memory of the kernel's device nor pinned memory, the kernel fails with
+// orErrorLaunchFailure and writes nothing. Any thread may call these functions.
 #ifndef RUNTIME_MINIMAL_OPENREG_MINIMAL_H_
 #define RUNTIME_MINIMAL_OPENREG_MINIMAL_H_
 
@@ -49,18 +50,18 @@ typedef struct orOperand {
 } orOperand;
 
 typedef struct orKernelArguments {
-  int rank;          // dimensions of `sizes`
-  int kept;          // of them, dimensions of `out`
+  int rank;          // number of dimensions in `sizes`
+  int kept;          // how many of them are dimensions of `out`
   int element_size;  // bytes
   int64_t sizes[OPENREG_MINIMAL_MAX_RANK];
   orOperand out, a, b;
   union {
     double scalar;
-    unsigned char bytes[8];  // of "fill": the first `element_size` of them
+    unsigned char bytes[8];  // for "fill", which uses the first `element_size` bytes
   };
 } orKernelArguments;
 
-// Returns orErrorInvalidValue if there is no kernel of this name. A kernel stays valid until the
+// Returns orErrorInvalidValue if no kernel has this name. A kernel stays valid until the
 // process ends.
 OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name);
 

@@ -58,7 +58,7 @@ orError_t Stream::Queue(const char* function, Command command, uint64_t* positio
              : Fail(error, "%s: no thread can be started (ulimit -u)", function);
 }
 
-// Returns false if the command is dropped.
+// Returns false if the command was dropped.
 bool Stream::Await(uint64_t position) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= position || ended_; });
@@ -136,7 +136,7 @@ void Stream::Run() {
     lock.unlock();
     if (command.source != nullptr && !command.source->Await(command.source_position)) {
       lock.lock();
-      break;  // the process exits
+      break;  // the process is exiting
     }
     Failure failure;
     thread_state.device = device_;
@@ -178,14 +178,16 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   *handle = table_.Add(std::make_shared<Stream>(device, priority), kMaxStreams);
   return *handle != nullptr
              ? orSuccess
-             : Fail(orErrorSystem, "orStreamCreate: %zu streams exist already", kMaxStreams);
+             : Fail(orErrorSystem,
+                    "cannot create a stream: the limit of %zu streams has been reached; destroy a "
+                    "stream",
+                    kMaxStreams);
 }
 
 orError_t Streams::Destroy(orStream_t handle) {
   if (std::find(defaults_.begin(), defaults_.end(), handle) != defaults_.end()) {
-    return Fail(
-        orErrorInvalidValue,
-        "orStreamDestroy: this is the default stream of a device, which cannot be destroyed");
+    return Fail(orErrorInvalidValue,
+                "orStreamDestroy: this is a device's default stream, which cannot be destroyed");
   }
   const std::shared_ptr<Stream> stream = table_.Remove(handle);
   if (stream == nullptr) {

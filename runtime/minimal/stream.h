@@ -3,12 +3,13 @@
 // stream.h - a queue of commands with a thread that runs them in order, and the streams of all
 // devices.
 //
-// Commands have positions 1, 2, 3... in their stream; a command is done if the count of done
-// commands has reached its position. An event is a stream and a position, and every wait is for a
-// position. Objects are shared: a stream lives as long as an event or a wait refers to it.
+// Commands have positions 1, 2, 3... in their stream; a command is done when the number of commands
+// that are done has reached its position. An event consists of a stream and a position, and every
+// wait is for a position. Streams are shared objects, which live as long as an event or a wait
+// refers to them.
 //
-// Every function may be called from every thread, except that a stream's own thread must not wait
-// for the stream.
+// Any thread may call these functions, except that a stream's own thread must not wait for the
+// stream.
 #ifndef RUNTIME_MINIMAL_STREAM_H_
 #define RUNTIME_MINIMAL_STREAM_H_
 
@@ -31,16 +32,16 @@ namespace openreg::minimal {
 struct Failure {
   orError_t error = orSuccess;
   std::string text;
-  uint64_t order = 0;  // position among all failures of the process; earliest first
+  uint64_t order = 0;  // position among all failures in the process
 };
-// Sets the error of the calling thread and returns it; orSuccess if `failure` is none.
+// Sets the calling thread's last error and returns it. Returns orSuccess if there is no failure.
 orError_t Report(const Failure& failure);
 
 class Stream {
  public:
-  // One command. If `source` is set, the stream first waits for a position of that stream.
+  // A command. If `source` is set, this stream first waits for a position in that stream.
   struct Command {
-    std::function<orError_t(std::string* text)> run = {};  // empty: nothing to run
+    std::function<orError_t(std::string* text)> run = {};  // empty if there is nothing to run
     std::shared_ptr<Stream> source = {};
     uint64_t source_position = 0;
     Failure* failure = nullptr;  // receives the error in place of the stream
@@ -53,25 +54,25 @@ class Stream {
 
   // Adds a command. Waits while the queue is full.
   orError_t Queue(const char* function, Command command, uint64_t* position = nullptr);
-  // Waits on the calling host thread. Fails if the command was dropped because the process is
+  // Makes the calling host thread wait. Fails if the command was dropped because the process is
   // exiting.
   orError_t Wait(const char* function, uint64_t position);
 
-  uint64_t last_position();  // of the command that was queued last
+  uint64_t last_position();  // the position of the last queued command
   State StateOf(uint64_t position);
   // Returns the first error since the last call.
   Failure TakeFailure();
-  uint64_t failure_order();  // of that error; UINT64_MAX: there is none
+  uint64_t failure_order();  // the order of that error; UINT64_MAX if there is none
 
   // Ends the thread as soon as the queue is empty.
   void Close();
   // Ends the thread after the command that is running. The queued commands are dropped.
   void Stop();
   bool ended();  // whether the thread has run its last command
-  void Join();   // waits for the end of the thread
+  void Join();   // waits until the thread has ended
 
  private:
-  static constexpr size_t kCapacity = 1024;  // commands in the queue
+  static constexpr size_t kCapacity = 1024;  // the largest number of queued commands
 
   bool TryQueue(Command* command, uint64_t* position, orError_t* error);
   bool Await(uint64_t position);
@@ -101,7 +102,7 @@ class Streams {
   orError_t Find(const char* function, orStream_t handle, std::shared_ptr<Stream>* stream);
   orError_t Create(int device, int priority, orStream_t* handle);
   orError_t Destroy(orStream_t handle);
-  // Waits for all streams of the device, and returns the earliest error of their commands.
+  // Waits for all of the device's streams and returns their commands' earliest error.
   orError_t Synchronize(const char* function, int device, Failure* failure);
   // Waits for the device, drops its errors, and destroys its streams except the default one.
   orError_t Reset(const char* function, int device);
@@ -117,7 +118,7 @@ class Streams {
   std::vector<std::shared_ptr<Stream>> destroyed_;  // still running, or with an error
 };
 
-// Destroys the events of a device (event.cc).
+// Destroys a device's events (event.cc).
 void DestroyEvents(int device);
 
 }  // namespace openreg::minimal

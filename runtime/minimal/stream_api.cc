@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The functions of openreg.h for streams, host functions, and the synchronization of devices.
+// Implements openreg.h's functions for streams, host functions and device synchronization.
 #include "runtime/minimal/driver.h"
 #include "runtime/minimal/memory.h"
 #include "runtime/minimal/stream.h"
@@ -36,9 +36,11 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
   RETURN_IF_ERROR(EnterWork("orStreamCreate"));
   RETURN_IF_NULL(stream);
   if (flags != 0 || priority < kGreatestPriority || priority > kLeastPriority) {
-    return Fail(orErrorInvalidValue,
-                "orStreamCreate: flags 0x%x, priority %d: expected flags 0, priority %d to %d",
-                flags, priority, kGreatestPriority, kLeastPriority);
+    return Fail(
+        orErrorInvalidValue,
+        "orStreamCreate: flags are 0x%x and priority is %d: expected flags 0 and a priority "
+        "from %d (least) to %d",
+        flags, priority, kLeastPriority, kGreatestPriority);
   }
   return Streams::Get().Create(thread_state.device, priority, stream);
 }
@@ -79,7 +81,8 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
   return state == Stream::State::kDone ? orSuccess
          : state == Stream::State::kPending
              ? orErrorNotReady
-             : Fail(orErrorShutdown, "orStreamQuery: queued commands were dropped");
+             : Fail(orErrorShutdown,
+                    "orStreamQuery: queued commands were dropped: the process is exiting");
 }
 
 OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The functions of tier 3: graphs, memory and events shared by processes, and activity records.
-// Each returns orErrorNotSupported, except those with which callers ask about them.
+// Defines the tier 3 functions: graphs, memory and events shared by processes, and activity
+// records. Each returns orErrorNotSupported, except the three that callers use before they know
+// what the driver supports.
 #include <utility>
 
 #include "runtime/minimal/driver.h"
@@ -15,7 +16,7 @@ namespace openreg::minimal {
 
 extern "C" {
 
-// Callers ask this before they know whether there are graphs.
+// Callers use this function before they know whether the driver supports graphs.
 OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t, orStreamCaptureStatus* status,
                                              uint64_t* id) {
   RETURN_IF_NULL(status);

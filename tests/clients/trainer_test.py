@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers' Trainer on the device. It only needs the variable ACCELERATE_TORCH_DEVICE."""
+"""transformers' Trainer on the device. It needs only the variable ACCELERATE_TORCH_DEVICE."""
 
 from pathlib import Path
 from typing import Any

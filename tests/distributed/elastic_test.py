@@ -17,7 +17,7 @@ PATIENCE = 100.0
 def torchrun(
     folder: Path, code: str, *options: str, argument: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program with torchrun on two ranks, which are both on this machine."""
+    """Run a program under torchrun with two ranks on this machine."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(code))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions for fault tests: one kills a random rank, and one returns the text of an error."""
+"""Functions for fault tests: one kills a random rank, the other returns an error's text."""
 
 import contextlib
 import random

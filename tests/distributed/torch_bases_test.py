@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's base classes for distributed tests work with the device."""
+"""torch's base classes for distributed tests work on the device."""
 
 from tests.distributed.torch_bases import (
     Collective,

@@ -33,9 +33,9 @@ AS_NUMBER = " as a number"
 class HostMemory(Attempt):
     """An operator called on a busy stream, after which its CPU tensors and lists are overwritten.
 
-    Separate calls have on the CPU the 0-dim tensors, the arguments listed in HOST_ARGUMENTS, and
-    each tensor in turn, unchanged or replaced with its first element. Calls that the device rejects
-    do not count, because the mode mixed_devices covers them.
+    In separate calls, the CPU tensors are the 0-dim tensors, the arguments in HOST_ARGUMENTS, and
+    each tensor in turn, either unchanged or replaced with its first element. Calls that the device
+    rejects do not count, because the mode mixed_devices covers them.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:

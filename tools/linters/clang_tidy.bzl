@@ -43,7 +43,7 @@ def _clang_tidy_impl(target, ctx):
     flags += ["-D" + define for define in ctx.rule.attr.local_defines]
     flags += ctx.fragments.cpp.cxxopts + ctx.rule.attr.copts
 
-    # copts may contain options of g++ that clang does not support.
+    # copts may contain g++ options that clang does not support.
     flags.append("-Wno-unknown-warning-option")
 
     headers = [context.headers for context in contexts]

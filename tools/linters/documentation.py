@@ -127,7 +127,7 @@ def broken_links(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
-    """Finds files and folders in backticks that do not exist."""
+    """Finds files and folders that are named in backticks but do not exist."""
     top = {name.partition("/")[0] for name in files if "/" in name}
     names = {PurePosixPath(name).name for name in files}
     suffixes = {suffix for name in files for suffix in _tails(name)}
@@ -293,10 +293,10 @@ def settings(root: Path, files: Sequence[str]) -> list[str]:
 def internals(root: Path, files: Sequence[str]) -> list[str]:
     """Finds rows of docs/torch_internals.md (| symbol | files | test |) that do not match the tree.
 
-    Each code span of the first cell must be in one of the files of the second cell: modules of
-    torch and headers with their whole names, other symbols with their last name. The last cell
-    names a file or a target. Each private module or header of torch that a component uses needs a
-    row.
+    Each code span in the first cell must occur in one of the files in the second cell: torch
+    modules and headers by their full name, other symbols by their last component. The last cell
+    names a test file or target. Every private torch module or header that a component uses needs
+    a row.
     """
     if INTERNALS not in files:
         return [f"{INTERNALS}: missing"]

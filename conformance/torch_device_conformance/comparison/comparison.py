@@ -562,7 +562,8 @@ def synchronize(device: torch.device) -> None:
     """Waits for all work on a device; does nothing for the CPU."""
     if device.type == "cpu":
         return
-    # torch.accelerator.synchronize prints kernel warnings instead of raising them in Python.
+    # The device's own function is preferred: torch.accelerator.synchronize prints kernel warnings
+    # to stderr instead of issuing them as Python warnings.
     wait = getattr(getattr(torch, device.type, None), "synchronize", None)
     try:
         (wait or torch.accelerator.synchronize)(device)

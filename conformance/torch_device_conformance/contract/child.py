@@ -21,7 +21,7 @@ device = Subject({device!r}, {imports!r}, {autoload!r}).load()
 
 @dataclass(frozen=True)
 class Ended:
-    """The outcome of a process.
+    """The outcome of running a process.
 
     Attributes:
         status: exit status of the process; the negative signal number if a signal ended it.
@@ -99,5 +99,5 @@ def succeed(ended: Ended, what: str) -> str:
     """
     if survive(ended, what).status:
         last = ended.errors.splitlines()[-1] if ended.errors else ""
-        raise Finding(RAISES_WRONGLY, f"{what}: exit status {ended.status}: {last}")
+        raise Finding(RAISES_WRONGLY, f"{what}: exited with status {ended.status}: {last}")
     return ended.output

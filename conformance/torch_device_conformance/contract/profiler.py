@@ -13,7 +13,7 @@ PLUGIN = "REGISTER_PRIVATEUSE1_PROFILER with a libkineto::IActivityProfiler"
 
 
 def activities(backend: Backend) -> list[ProfilerActivity]:
-    """Returns the profiler activities of the CPU and of the device."""
+    """Returns the profiler activities for the CPU and the device."""
     names = (
         "PrivateUse1" if backend.type == torch._C._get_privateuse1_backend_name() else "",
         backend.type.upper(),

@@ -26,8 +26,8 @@ CAPTURABLE_DEVICE = "cuda"
 MATRICES_ONLY = frozenset({"Muon"})
 CONTIGUOUS_ONLY = frozenset({"LBFGS"})
 
-# A step of LBFGS has up to 20 iterations. More of them amplify rounding errors until nothing can be
-# compared, and so do these lists in its state: quotients of small differences.
+# An LBFGS step has up to 20 iterations. More iterations would amplify rounding errors until nothing
+# can be compared. LBFGS also computes the lists in AMPLIFIED as quotients of small differences.
 ONE_STEP = frozenset({"LBFGS"})
 AMPLIFIED = frozenset({"['al']", "['ro']"})
 
@@ -165,7 +165,7 @@ class OptimizerWay(Entry):
 
 
 def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
-    """Makes torch treat `device` as the registered backend, also if it is the CPU.
+    """Makes torch treat `device` as the registered backend, even if it is the CPU.
 
     torch decides by the backend's name whether steps can be capturable and whether foreach is the
     default. The CPU must use the same implementation, because implementations round differently.

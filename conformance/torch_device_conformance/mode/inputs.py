@@ -22,7 +22,7 @@ MOST = 12
 
 
 class Derived(Attempt):
-    """Base of the modes that derive their samples from those of the database."""
+    """Base class of the modes that derive samples from the database's samples."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return [

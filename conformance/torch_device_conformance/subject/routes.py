@@ -57,7 +57,7 @@ COPIES = frozenset(
 SCALAR = 1
 
 
-# The routes by the description of a kernel's origin at the end of a line in torch's dispatch table.
+# Maps the kernel's origin, at the end of a line in torch's dispatch table, to the route.
 _SOURCES = {
     "kernel]": NATIVE,
     "backend fallback]": FALLBACK,

@@ -101,7 +101,7 @@ def _shard_backward(schema: OpSchema) -> OpStrategy:
 
 
 def _place_bias(bias: object, place: Placement) -> list[Placement]:
-    """Return the bias's placement in a list, for queries placed as ``place``; [] without a bias."""
+    """Return a list with the bias's placement if queries have ``place``; [] if there is no bias."""
     if not isinstance(bias, OpStrategy):
         return []
     if isinstance(place, Shard) and (bias.ndim < 4 or bias.shape[place.dim] == 1):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch_openreg import _C
 from torch_openreg.distributed import default_backend, symmetric_memory
 from torch_openreg.distributed.import_hook import call_after_import
-from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE
+from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE, PACKAGE
 
 
 def register() -> None:
@@ -53,7 +53,7 @@ def _extend_tensor(module: ModuleType) -> None:
         warnings.warn(
             "openreg: the device's attention could not be registered with "
             f"{module.__name__} of torch {torch.__version__} ({error}): "
-            "torch_openreg/distributed/attention.py supports torch 2.13",
+            f"{PACKAGE}/distributed/attention.py supports torch 2.13",
             stacklevel=2,
         )
 

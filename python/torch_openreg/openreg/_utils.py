@@ -38,7 +38,7 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
 
 
 def resolve(device: DeviceLike) -> int:
-    """Return the index of ``device``, or of the current device for None.
+    """Return the index of ``device``; None means the current device.
 
     Raises:
         ValueError: for a device that is not openreg.

@@ -5,13 +5,13 @@ import ctypes
 from importlib.abc import Traversable
 from importlib.resources import as_file, files
 
-_PACKAGE = "torch_openreg"
+from torch_openreg.name import PACKAGE
 
 
 def _library() -> Traversable:
     # Not a constant: files() imports the package, and another thread may be importing it while this
     # module is being imported. That thread waits for this one, so Python would report a deadlock.
-    return files(_PACKAGE) / "lib" / "libopenreg_aoti.so"
+    return files(PACKAGE) / "lib" / "libopenreg_aoti.so"
 
 
 def supported() -> bool:
@@ -39,4 +39,4 @@ def load() -> None:
 
 def operators() -> str:
     """Return the C++ declarations of the operators."""
-    return (files(_PACKAGE) / "include" / "aten" / "aoti" / "c_shim.h").read_text()
+    return (files(PACKAGE) / "include" / "aten" / "aoti" / "c_shim.h").read_text()

@@ -75,7 +75,7 @@ def init() -> None:
     """Initialize the device. The first use does so automatically.
 
     Raises:
-        RuntimeError: in a forked child, or if the system refuses the address space.
+        RuntimeError: in a forked child, or if the system cannot reserve the address space.
     """
     _lazy_init()
 
@@ -182,18 +182,18 @@ class DeviceProperties:
     minor: int
     #: CPU cores that kernels may use.
     multi_processor_count: int
-    #: Threads of a kernel that one such core runs at the same time.
+    #: How many of a kernel's threads one such core runs at the same time.
     max_threads_per_multi_processor: int
     #: Threads that run in lockstep: 1, because each thread runs independently.
     warp_size: int
     #: Size of the CPU's last-level cache in bytes; 0 if the system does not report it.
     L2_cache_size: int
-    #: An identifier of the device, equal in all processes until the machine restarts.
+    #: The device's identifier, which is the same in all processes until the machine restarts.
     uuid: UUID
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Return the properties of ``device``, or of the current device for None."""
+    """Return the properties of ``device``; None means the current device."""
     return DeviceProperties(**_C.get_device_properties(resolve(device)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fake kernels, whose results have the strides and dtypes of the device's real kernels.
+"""Fake kernels, whose results have the same strides and dtypes as those of the real kernels.
 
 Convolutions: the device returns the memory format that the CPU returns
 (aten/kernels/convolution.cc). torch's rule for fake tensors implements the formats of its built-in

@@ -64,8 +64,8 @@ class OpenRegGraph(_C._Graph):
 
         Args:
             pool: the pool to allocate from (``graph_pool_handle()``, or ``pool()`` of another
-                graph); a new one for None. Graphs that share a pool must be replayed in the order
-                of their captures, and a replay overwrites the results of the other graphs.
+                graph); None means a new pool. Graphs that share a pool must be replayed in the
+                order of their captures, and a replay overwrites the results of the other graphs.
             capture_error_mode: which threads must not wait, or allocate without torch, during the
                 capture: ``"global"``, ``"thread_local"`` or ``"relaxed"``.
             check_input_liveness: track the external tensors that captured operators use; ``replay``

@@ -147,7 +147,7 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     """Return the caching allocator's statistics as a human-readable table.
 
     Args:
-        device: the device; the current one for None.
+        device: the device; None means the current one.
         abbreviated: omit the rows for the small and the large pool.
     """
     index = resolve(device)
@@ -179,7 +179,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
     Args:
         fraction: from 0 to 1, relative to the total memory that ``mem_get_info`` returns.
-        device: the device; the current one for None.
+        device: the device; None means the current one.
 
     Raises:
         TypeError: if ``fraction`` is not a number.
@@ -202,9 +202,9 @@ def caching_allocator_alloc(
 
     Args:
         size: the size in bytes.
-        device: the device; the current one for None.
-        stream: the stream that will use the memory, or its handle; the device's current stream for
-            None.
+        device: the device; None means the current one.
+        stream: the stream that will use the memory, or its handle; None means the device's current
+            stream.
 
     Returns:
         The address; 0 for a size of 0. Free it with ``caching_allocator_delete``.

@@ -94,7 +94,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
     """Return the allocators' segments and the recorded events.
 
     Args:
-        device: the device; all devices for None.
+        device: the device; None means all devices.
         augment_with_fx_traces: add the line of the model to frames of generated code.
 
     Returns:
@@ -150,7 +150,7 @@ def memory_snapshot(
     """Return the segments of all devices, as ``_snapshot`` describes them.
 
     Args:
-        mempool_id: return only the segments of this pool; all segments for None.
+        mempool_id: return only the segments of this pool; None means all segments.
         include_traces: exists for compatibility with torch.cuda, which collects the recorded events
             unless it is False. They are not part of the result, so here they are never collected.
     """

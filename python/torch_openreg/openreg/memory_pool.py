@@ -16,16 +16,16 @@ class MemPool:
     """A pool of device memory for allocations inside ``use_mem_pool``.
 
     The pool has its own segments, which serve no other allocations and are kept as long as this
-    object exists. Afterwards ``empty_cache`` and allocations that need memory return free segments
-    to the device, and the pool is destroyed with its last tensor.
+    object exists. Once the object is gone, ``empty_cache`` and allocations that need memory return
+    the pool's free segments to the device, and the pool is destroyed with its last tensor.
 
     Args:
         allocator: exists for compatibility with torch.cuda; here segments always come from the
             driver.
-        use_on_oom: let allocations outside of the pool, on a stream that used it, take its free
-            memory before they fail with an ``OutOfMemoryError``.
+        use_on_oom: let other allocations, on a stream that has allocated from the pool, take the
+            pool's free memory before they fail with an ``OutOfMemoryError``.
         no_split: give each allocation its own segment of the same size (at least 1 MiB).
-        device: the device; the current one for None.
+        device: the device; None means the current one.
 
     Raises:
         TypeError: if ``allocator`` is not None.

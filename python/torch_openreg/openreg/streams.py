@@ -2,7 +2,8 @@
 """Streams and events: torch's classes, bound to the device.
 
 A stream runs its work in order and independently of other streams; an event orders work across
-streams and measures time. A stream belongs to a pool of the device and outlives its Python objects.
+streams and measures time. A stream belongs to one of the device's pools and outlives its Python
+objects.
 """
 
 from types import TracebackType
@@ -71,7 +72,7 @@ class Event(torch.Event, metaclass=_EventType):
         interprocess: whether other processes may open it; the event then has ``ipc_handle()``.
         external: whether record and wait in a capture take effect outside of the graph; not
             supported.
-        device: the device of the streams that record it; the current device for None.
+        device: the device of the streams that record it; None means the current device.
 
     Raises:
         TypeError: if ``enable_timing`` is a device.
@@ -86,7 +87,7 @@ class Stream(torch.Stream):
     """A queue of work on one device.
 
     Args:
-        device: the stream's device; the current one for None.
+        device: the stream's device; None means the current one.
         priority: a lower number is more urgent; clamped to ``priority_range()``.
         stream_id, device_index, device_type: together identify an existing stream.
         stream_ptr: as for ``ExternalStream``.
@@ -155,7 +156,7 @@ class ExternalStream(Stream):
 
     Args:
         stream_ptr: the stream's ``orStream_t`` as an integer, as ``Stream.native_handle`` returns.
-        device: the stream's device; the current one for None.
+        device: the stream's device; None means the current one.
         kwargs: as for ``Stream``; a priority is an error.
 
     Raises:
@@ -181,7 +182,7 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Stream
 
     Args:
         data_ptr: the stream's ``orStream_t`` as an integer.
-        device: the stream's device; the current one for None.
+        device: the stream's device; None means the current one.
 
     Raises:
         RuntimeError: if it is not a stream, was destroyed, or belongs to another device.

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch_openreg.name import PACKAGE
 from torch_openreg.trace import cuda_names, summary, validation
 from torch_openreg.trace.events import Trace, read
 
@@ -72,7 +73,7 @@ def _positive(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m torch_openreg.trace",
+        prog=f"python -m {PACKAGE}.trace",
         description="Reads traces that torch.profiler exported (export_chrome_trace).",
         epilog="Exit status: 0 on success, 1 for a faulty or unreadable trace, 2 for wrong flags.",
         allow_abbrev=False,

@@ -47,7 +47,7 @@ inline testing::AssertionResult FailsWith(const char* call, const char*, orError
 
 #define EXPECT_OK(call) EXPECT_PRED_FORMAT1(openreg::cts::Succeeds, call)
 #define ASSERT_OK(call) ASSERT_PRED_FORMAT1(openreg::cts::Succeeds, call)
-// The call returns this error, which becomes the last error of the thread and has a detail.
+// Checks that the call returns this error, which becomes the thread's last error and has a detail.
 #define EXPECT_FAILS(call, error) EXPECT_PRED_FORMAT2(openreg::cts::FailsWith, call, error)
 
 // Waits until `done` returns true; returns false after a time that no healthy machine needs.
@@ -157,7 +157,7 @@ class DriverTest : public testing::Test {
     return bytes;
   }
 
-  // Another device if there is one, otherwise the same.
+  // Returns a device other than 0 if there is one, otherwise 0.
   int other() const { return count_ - 1; }
 
   int count_ = 0;

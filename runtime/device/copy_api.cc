@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions for copies and fills. Each operation is a kernel of the device itself,
-// so its stream orders it. A copy that must be done when the call returns runs on the calling
-// thread if the stream is idle.
+// Implements the C functions for copies and fills. Each operation is one of the device's own
+// kernels, so its stream orders it. A copy that must be done when the call returns runs on the
+// calling thread if the stream is idle.
 #include <cinttypes>
 #include <cstring>
 
@@ -59,7 +59,7 @@ struct Fill {
   }
 };
 
-// The kind and the device of the memory at one end of a copy.
+// The kind of memory at one end of a copy, and the device that owns it.
 struct Endpoint {
   orMemoryType type;
   int device;  // -1 for host memory
@@ -187,8 +187,8 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
         std::tuple{source, request.source_device, "source"}}) {
     if (device != -1 && end.device != device) {
       return Fail(orErrorInvalidCopy,
-                  "%s: the %s must be on device %d, as the call says, but is on %s %d", function,
-                  which, device, end.device == -1 ? "the host:" : "device", end.device);
+                  "%s: the call gives the device of the %s as %d, but that memory is on %s %d",
+                  function, which, device, end.device == -1 ? "the host:" : "device", end.device);
     }
   }
 
