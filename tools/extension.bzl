@@ -2,7 +2,8 @@
 """Extension modules and wheels for several Python releases: that of @python, and those of @pythons.
 
 All code of an extension module depends on the Python release. The libraries that it links do not,
-so they are built once."""
+so they are built once.
+"""
 
 load("@python//:defs.bzl", "EXT_SUFFIX", "RELEASE", "WHEEL_TAG")
 load("@pythons//:defs.bzl", "RELEASES")
