@@ -114,8 +114,8 @@ TESTS = [
     "//tests:stream_test",
 ]
 
-# Programs that only Bazel builds, and tests that read what Bazel builds or that stand apart from the
-# installed package.
+# Programs that only Bazel builds, and tests that read what Bazel builds or that stand apart from
+# the installed package.
 BAZEL_TESTS = [
     "//runtime/allocator:caching_allocator_benchmark",
     "//tests:autoload_alone_test",
