@@ -104,7 +104,7 @@ class Workspace:
         self._conditions: set[str] = set()
 
     def package(self, name: str) -> Package | None:
-        """Returns a package by the path of its folder, or None if the folder has no BUILD file."""
+        """Returns the package in a folder, or None if the folder has no BUILD file."""
         if name not in self._packages:
             path = self.root / name / "BUILD.bazel"
             self._packages[name] = self._evaluate(name, path) if path.exists() else None
