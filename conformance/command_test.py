@@ -16,6 +16,7 @@ from torch_device_conformance.verdict.verdict import (
     CRASH,
     FALLBACK,
     HANG,
+    MISSING,
     NATIVE,
     NOT_RUN,
     WRONG,
@@ -109,6 +110,16 @@ def test_cpu_agrees_with_itself(tmp_path: Path) -> None:
     made = heading["description"]["provenance"]
     assert all(len(made[part]["sha256"]) == 64 for part in ("torch", "kit"))
     assert heading["seed"] == 3
+
+
+def test_cpu_meets_the_contract(tmp_path: Path) -> None:
+    areas = [f"contract/{area}/*" for area in ("device", "errors", "serialization", "tensors")]
+    cases = only(*areas, "contract/compiler/fake_tensors", "contract/compiler/streams_and_guards")
+    status, found = run(tmp_path, *cases)
+    assert status == 0
+    # torch's own device interface of the CPU has no device_count().
+    assert found.pop("contract/compiler/streams_and_guards").verdict == MISSING
+    assert {v.verdict for v in found.values() if v.counts} == {NATIVE}
 
 
 def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
@@ -264,6 +275,24 @@ def test_unknown_device_is_reported_in_one_line(
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("torch_device_conformance: no device 'npu'")
     assert "--import" in error
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise RuntimeError('needs firmware 7')", "RuntimeError: needs firmware 7"),
+        ("import ctypes; ctypes.string_at(8)", "the process that loads the backend: SIGSEGV"),
+        ("import os; os._exit(5)", "the process that loads the backend: exit status 5"),
+    ],
+)
+def test_backend_that_cannot_be_loaded(
+    code: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = tmp_path / "unusable.py"
+    backend.write_text(code)
+    arguments = ["--device", "npu", "--import", str(backend), "--output", str(tmp_path)]
+    assert main([*arguments, "--no-autoload"]) == 3
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

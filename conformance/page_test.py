@@ -58,6 +58,8 @@ seen.closed = !$("dialog").open;
 const rowsOfContract = [...document.querySelectorAll("#contract button")];
 rowsOfContract.find(b => b.textContent.includes("wait")).click();
 seen.row = $("detail").textContent; $("close").click();
+rowsOfContract.find(b => b.textContent.includes("order")).click();
+seen.held = $("detail").textContent; $("close").click();
 $("by-overload").click(); seen.overloads = rows();
 document.body.append(Object.assign(document.createElement("pre"),
   { id: "seen", textContent: JSON.stringify(seen) }));
@@ -112,3 +114,4 @@ def test_click_shows_the_evidence(seen: dict[str, Any]) -> None:
     assert "--only op/eager/bfloat16/add" in seen["detail"]
     assert "torch requires" in seen["row"]
     assert "Fatal Python error" in seen["row"]
+    assert seen["held"].startswith("contract/streams/orderverdictholdstorch requires")

@@ -37,6 +37,11 @@ def slow() -> Callable[[int], int]:
     return lambda request: request + 1
 
 
+def endless() -> Callable[[str], str]:
+    time.sleep(600)
+    raise AssertionError
+
+
 def failing() -> Callable[[str], str]:
     raise LookupError("no device here")
 
@@ -55,6 +60,13 @@ def test_worker_survives_an_exception() -> None:
         with pytest.raises(RuntimeError, match="ValueError: not that"):
             worker.ask("raise")
         assert worker.ask("who") == before
+
+
+def test_worker_that_is_never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch_device_conformance.execution.worker.PREPARING", 0.5)
+    with Worker(endless) as worker, pytest.raises(Died) as died:
+        worker.ask("anything")
+    assert died.value.cause == "not ready within 0.5 s"
 
 
 def test_crash_reports_signal_and_last_output() -> None:

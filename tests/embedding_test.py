@@ -270,9 +270,12 @@ def test_writing_where_a_mask_is_set(
         write_and_wait()
 
 
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.uint8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(dtype: torch.dtype) -> None:
-    mask = torch.tensor([True, False, True])
+def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(
+    dtype: torch.dtype, mask_dtype: torch.dtype
+) -> None:
+    mask = torch.tensor([1, 0, 1], dtype=mask_dtype)
     for value in (2, torch.tensor(2).to(dtype), torch.tensor([2, 3]).to(dtype)):
         x = torch.zeros(3, dtype=dtype, device="openreg")
         there = mask.to("openreg")
@@ -283,7 +286,7 @@ def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(dtype: torch.
         x[there] = given_value
         assert not torch.openreg.current_stream().query()
         expected = torch.zeros(3, dtype=dtype)
-        expected[mask] = value
+        expected[mask.bool()] = value
         assert torch.equal(x.cpu(), expected)
 
         def write(x: Tensor = x, there: Tensor = there, value: Any = given_value) -> None:
@@ -400,6 +403,19 @@ def test_a_number_that_the_dtype_does_not_hold_is_rounded(number: float) -> None
 def test_uint8_conditions_are_deprecated() -> None:
     condition, x = torch.tensor([1, 0, 2], dtype=torch.uint8), torch.randn(3)
     check(lambda c, x: torch.where(c, x, -x), condition, x)
+
+
+def test_uint8_masks_are_deprecated() -> None:
+    mask = torch.tensor([1, 0, 2], dtype=torch.uint8)
+    values = torch.tensor([2.0, 3.0])
+    check(lambda x, mask, values: x.__setitem__(mask, values), torch.zeros(3), mask, values)
+    check_error(lambda x, mask, values: x.__setitem__(mask, values), torch.zeros(2), mask, values)
+    x = torch.zeros(3, device="openreg")
+    with pytest.warns(UserWarning, match="indexing with dtype torch.uint8"):
+        x[mask.to("openreg")] = values.to("openreg")
+    # On the CPU, torch passes the mask to masked_fill_, which raises.
+    x[mask.to("openreg")] = 4.0
+    assert x.tolist() == [4.0, 0.0, 4.0]
 
 
 def test_errors_are_those_of_the_cpu_at_the_call() -> None:

@@ -71,5 +71,5 @@ def test_generators_have_to_be_registered() -> None:
         generator.manual_seed(seed)
         graph.replay()
         assert torch.equal(x.cpu(), expected)
-    with pytest.raises(RuntimeError, match="device openreg only"):
+    with pytest.raises(RuntimeError, match="only generators of device openreg"):
         torch.openreg.OpenRegGraph().register_generator_state(torch.Generator())

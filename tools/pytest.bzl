@@ -31,9 +31,9 @@ def openreg_py_test(name, srcs, args = [], data = [], deps = [], tags = [], **kw
     slow = label in SLOW_TESTS
     feature = NEEDS.get(label, NEEDS.get(package))
     left_out = [
-        "'--deselect=%s'" % test
+        "'--deselect=%s'" % test[2:].replace(":", "/", 1)
         for test in LEFT_OUT
-        if "//%s" % test.split("::")[0] in ["%s/%s" % (package, src) for src in srcs]
+        if test.split("::")[0] in ["%s:%s" % (package, src) for src in srcs]
     ]
     py_test(
         name = name,

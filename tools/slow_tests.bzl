@@ -10,6 +10,7 @@ SLOW_TESTS = [
     "//benchmarks:eager_test",
     "//benchmarks:soak_test",
     "//conformance:command_test",
+    "//conformance:model_test",
     "//conformance/broken:defects_test",
     "//docs:examples_test",
     "//examples/cpp_backend:acme_test",

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The public interface of the fallback: which operators fell back, and whether they may. One boxed
-// function runs all operators without a device kernel on their CPU kernel:
-//
-//   host_fallback.h   copies the arguments to the host and the results back: works for every
-//                     device, but is the slowest
-//   alias_fallback.h  for the emulation: the CPU kernel works on device memory directly, queued
-//                     like any other kernel
+// function runs all operators without a device kernel on their CPU kernel. The fallback of
+// host_fallback.h works for every device: it copies the arguments to the host and the results back.
 //
 // Fallbacks are always counted per operator, and a process-wide policy decides whether they are
 // allowed (OPENREG_FALLBACK=silent|warn|error). Any thread may call these functions.

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "aten/launch/launch.h"
+
 namespace openreg {
 namespace {
 
@@ -129,8 +131,27 @@ int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right) {
 
 bool uniform(std::initializer_list<at::TensorList> lists) {
   const at::TensorList first = *lists.begin();
-  return fits(lists) && std::all_of(lists.begin(), lists.end(),
-                                    [&](at::TensorList list) { return can_write(first, list); });
+  const auto is_near = [&](const at::Tensor& tensor) {
+    return tensor.device() == first[0].device();
+  };
+  const auto can_write_first = [&](at::TensorList list) { return can_write(first, list); };
+  return fits(lists) && std::all_of(first.begin(), first.end(), is_near) &&
+         std::all_of(lists.begin(), lists.end(), can_write_first);
+}
+
+bool is_faster_apart(std::initializer_list<at::TensorList> lists) {
+  int64_t elements = 0;
+  for (const at::TensorList list : lists) {
+    for (const at::Tensor& tensor : list) {
+      const c10::ScalarType dtype = tensor.scalar_type();
+      elements += tensor.numel();
+      if ((dtype != c10::kFloat && dtype != c10::kDouble) || !tensor.is_contiguous() ||
+          tensor.is_neg() || elements >= kInlineCost) {
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 bool is_real(const at::Scalar& scalar) { return !scalar.isComplex(); }
@@ -289,7 +310,11 @@ c10::List<std::optional<at::Tensor>> written_indices(
   for (size_t i = 0; i < here.size(); ++i) {
     const std::optional<at::Tensor> index = here.get(i);
     if (index.has_value() && index->defined() && index->scalar_type() == at::kByte) {
-      return index_tensors(self, here);  // with torch's warning
+      // The warning of expandTensors().
+      TORCH_WARN(
+          "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+          "instead.");
+      here.set(i, index->to(at::kBool));
     }
     if (index.has_value() && index->defined() && index->scalar_type() == at::kInt) {
       here.set(i, index->to(at::kLong));

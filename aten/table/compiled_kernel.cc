@@ -11,9 +11,8 @@ namespace {
 
 [[noreturn]] void refuse() {
   TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "openreg: the driver in this build cannot run kernels that "
-                              "torch.compile generates: use backend='openreg' or 'aot_eager', or "
-                              "build with --//runtime:driver=emulation");
+                              "openreg: the driver of this build cannot run generated kernels: "
+                              "use torch.compile with backend=\"openreg\" or \"aot_eager\"");
 }
 
 }  // namespace

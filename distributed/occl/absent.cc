@@ -11,8 +11,7 @@ OPENREG_API const char* occlGetErrorString(occlResult_t) { return "no collective
 
 OPENREG_API const char* occlGetLastError(void) {
   return "occl: this build's driver cannot share memory between processes, so there are no "
-         "collectives: use backend \"gloo\" with CPU tensors, or build with "
-         "--//runtime:driver=emulation";
+         "collectives: use backend \"gloo\" with CPU tensors";
 }
 
 OPENREG_API void occlWindowEndWaits(void) {}

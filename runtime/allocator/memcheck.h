@@ -53,8 +53,8 @@ namespace openreg::allocator {
 using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
 
 // A function that queues `function` on `stream`, with `memory` as a kernel sees it. It returns
-// orErrorInvalidHandle for a destroyed stream. A driver whose kernels run on the host registers it
-// (runtime/emulation). Without it, no Memcheck can be created.
+// orErrorInvalidHandle for a destroyed stream. A driver whose kernels run on the host registers
+// it. Without it, no Memcheck can be created.
 using LaunchMemoryFunction = orError_t (*)(orStream_t stream, MemoryFunction function, char* memory,
                                            size_t bytes, uint64_t argument);
 OPENREG_API void set_memory_function_launcher(LaunchMemoryFunction launch);

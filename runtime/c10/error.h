@@ -4,8 +4,7 @@
 //
 // The device (runtime/device) returns an orError_t and a message; torch needs a C++ exception whose
 // type determines the Python exception. Only this file converts one to the other. If kernels can
-// throw exceptions, as in the emulation, the driver registers a hook that rethrows them
-// (runtime/emulation/kernel_error.h).
+// throw exceptions, the driver's package registers a hook that rethrows them.
 //
 // Any thread may call these functions.
 #ifndef RUNTIME_C10_ERROR_H_

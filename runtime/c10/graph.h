@@ -38,7 +38,7 @@ OPENREG_API void leave_replays_to_exit();
 // A function that queues a host function on a captured stream, so that each replay calls
 // `run(data)` at this position. `release(data)` is called once, on any thread, when the graph and
 // all its replays have ended; it must not block. After an error, neither function is called. The
-// driver's package (runtime/emulation) registers it. Without it, no graph can be captured.
+// driver's package registers it. Without it, no graph can be captured.
 using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
                                            void (*release)(void* data), void* data);
 OPENREG_API void set_replay_function_launcher(LaunchReplayFunction launch);

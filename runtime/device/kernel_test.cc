@@ -72,9 +72,9 @@ TEST_F(KernelTest, BadLaunchesAreRefused) {
   EXPECT_FAILS(orLaunchKernel(nullptr, Nothing, bytes, sizeof(bytes), nullptr), orErrorInvalidValue,
                "449 bytes");
   EXPECT_FAILS(orLaunchKernel(nullptr, Nothing, nullptr, 1, nullptr), orErrorInvalidValue,
-               "arguments (nil)");
+               "arguments are (nil)");
   EXPECT_FAILS(orLaunchKernel(nullptr, Nothing, nullptr, 0, &unknown), orErrorInvalidValue,
-               "flags 0x80");
+               "flags are 0x80");
   EXPECT_FAILS(orLaunchKernel(nullptr, Nothing, bytes, std::numeric_limits<size_t>::max(), nullptr),
                orErrorInvalidValue, "orLaunchKernel");
   EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));

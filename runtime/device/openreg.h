@@ -5,8 +5,8 @@
 // This header is the boundary between the portable packages and a device. A vendor implements it
 // for real hardware, and the portable packages (allocator, c10, amp, autoload, the device-neutral
 // half of compile, python) then run on it unchanged. They also include host_wait.h, which declares
-// hooks that run before and after a host thread waits. Functions that only the emulated device has
-// are in openreg_emulation.h.
+// hooks that run before and after a host thread waits. Functions that only one driver has are in a
+// header of that driver.
 //
 // Tiers. Each section names the tier of its functions. Tier 1 is required for the first tensor.
 // Tier 2 adds concurrency. Tier 3 is optional: a driver may return orErrorNotSupported there.
@@ -362,7 +362,7 @@ OPENREG_API orError_t orIpcIsExported(int* exported, const void* pointer, size_t
 // Tier 1; orLaunchHostFunc: tier 2.
 
 // A kernel for this device. The driver defines what a kernel consists of and how a program obtains
-// one. (For the emulation, see openreg_emulation.h.)
+// one.
 typedef const struct orKernel* orKernel_t;
 
 // The largest `size`, in bytes, that orLaunchKernel accepts.

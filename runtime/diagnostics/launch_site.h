@@ -5,8 +5,8 @@
 // A kernel fails later than its launch, and its error is thrown at the program's next wait. If
 // launch sites are enabled (OPENREG_LAUNCH_SITES=1, torch.openreg.set_launch_sites), each launch
 // captures its stack and passes it to the kernel. The thread that runs the kernel puts the stack
-// into a LaunchSiteScope, where fail_kernel (runtime/emulation/kernel_error.h) finds it and
-// attaches it to the exception. Any thread may call these functions; a scope belongs to its thread.
+// into a LaunchSiteScope, where the driver's package finds it and attaches it to the exception. Any
+// thread may call these functions; a scope belongs to its thread.
 #ifndef RUNTIME_DIAGNOSTICS_LAUNCH_SITE_H_
 #define RUNTIME_DIAGNOSTICS_LAUNCH_SITE_H_
 

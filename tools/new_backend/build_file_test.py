@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.new_backend.build_file import Workspace
-from tools.new_backend.build_text import shorten, without
+from tools.new_backend.build_text import shorten, shorten_extension, without
 
 BUILD = """
 # The package.
@@ -227,4 +227,38 @@ def test_without() -> None:
         """
     )
     shorter = without(text, lambda called, name: called != "workspace" and name != "x")
-    assert shorter == text[: text.index("# For linters.")]
+    assert shorter == text[: text.index("\n# For linters.")]
+
+
+def test_shorten_extension() -> None:
+    text = textwrap.dedent(
+        """
+        _A = "used by what is dropped"
+        _B = "used by what stays"
+
+        REASONS = {
+            "//a:gone_test.py::test_x": _A,
+            "//b:kept_test.py::test_y": _B,
+        }
+
+        def on_driver(value):
+            return select({
+                "//runtime:minimal_driver": value,
+                "//conditions:default": [],
+            })
+        """
+    )
+    assert shorten_extension(text, "rules", lambda label: label != "//a:gone_test.py") == (
+        textwrap.dedent(
+            """
+            _B = "used by what stays"
+
+            REASONS = {
+                "//b:kept_test.py::test_y": _B,
+            }
+
+            def on_driver(value):
+                return value
+            """
+        )
+    )

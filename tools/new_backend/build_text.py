@@ -51,16 +51,21 @@ class _Text:
         return len(text) - len(text.lstrip(" "))
 
     def statement(self, node: ast.stmt) -> _Edit:
-        """Returns the removal of a statement, with the comment above it and the line below.
+        """Returns the removal of a statement, with the comment above it and an empty line below.
 
-        The comment at the top of the file stays.
+        The comment at the top of the file stays, and so does the empty line below a group of
+        statements.
         """
         first, last = node.lineno, node.end_lineno or node.lineno
         while first > 1 and self.lines[first - 2].startswith("#"):
             first -= 1
         if first == 1:
             first = node.lineno
-        if last < len(self.lines) and not self.lines[last].strip():
+        if (
+            last < len(self.lines)
+            and not self.lines[last].strip()
+            and not (first > 1 and self.lines[first - 2].strip())
+        ):
             last += 1
         return _Edit(self._starts[first - 1], self._starts[last])
 
@@ -81,7 +86,7 @@ class _Text:
         text = self.text
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
             text = text[: edit.start] + edit.text + text[edit.end :]
-        return text
+        return text.rstrip("\n") + "\n"
 
 
 def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool]) -> str:
@@ -116,6 +121,45 @@ def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool])
             continue
         edits.extend(_within(text, node, package.name, defined - kept, is_kept))
     return _without_unused_loads(text.apply(edits))
+
+
+def shorten_extension(text: str, package: str, is_kept: Callable[[str], bool]) -> str:
+    """Returns the text of a .bzl file without the labels that are not kept.
+
+    Args:
+        text: the file, whose dictionaries may have keys such as //a:b_test.py::test_name.
+        package: the path of its folder.
+        is_kept: whether to keep a label; a word that is no label must be kept.
+
+    Returns:
+        The text, with the minimal driver's branch of each `select` on the driver, and without
+        private constants that it does not use.
+    """
+
+    def is_kept_file(label: str) -> bool:
+        return is_kept(label.partition("::")[0])
+
+    located = _Text(text)
+    edits: list[_Edit] = []
+    for node in ast.parse(text).body:
+        edits.extend(_within(located, node, package, set(), is_kept_file))
+    located = _Text(located.apply(edits))
+    parsed = ast.parse(located.text)
+    used = {
+        node.id
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    return located.apply(
+        [
+            located.statement(node)
+            for node in parsed.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id.startswith("_")
+            and node.targets[0].id not in used
+        ]
+    )
 
 
 def without(text: str, is_dropped: Callable[[str, str | None], bool]) -> str:

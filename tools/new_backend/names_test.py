@@ -12,7 +12,7 @@ from tools.new_backend.names import NameRefused, Names
         ('torch.device("openreg:1")', 'torch.device("my_npu2:1")'),
         ("torch_openreg_compile/kernel.h", "torch_my_npu2_compile/kernel.h"),
         ("libopenreg_c10.so", "libmy_npu2_c10.so"),
-        ("OPENREG_CHECK(orMalloc(&p, n));", "MY_NPU2_CHECK(myNpu2Malloc(&p, n));"),
+        ("  OPENREG_CHECK(orMalloc(&p, n));", "  MY_NPU2_CHECK(myNpu2Malloc(&p, n));"),
         ("class OpenRegGraph;", "class MyNpu2Graph;"),
         ("orStream_t* orStreamCreate", "myNpu2Stream_t* myNpu2StreamCreate"),
         ("    or[A-Z]*;\n    occl*;", "    myNpu2[A-Z]*;\n    my_npu2ccl*;"),

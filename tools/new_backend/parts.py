@@ -97,6 +97,8 @@ TESTS = [
     "//runtime/allocator:usage_test",
     "//runtime/diagnostics:race_detector_test",
     "//runtime/minimal:conformance_test",
+    "//conformance",
+    "//conformance:wheel",
     "//examples/digits",
     "//tests:compatibility_test",
     "//tests:copy_test",

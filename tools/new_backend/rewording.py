@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Applies rewording.toml: texts of ours that a new backend does not have."""
 
+import re
 import tomllib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+_INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
 
 
 class StaleText(ValueError):
@@ -15,6 +18,8 @@ class StaleText(ValueError):
 class _Text:
     ours: str
     theirs: str
+    # Whether `ours` is a whole line, so that the text before it must end with a newline.
+    is_line: bool = False
 
 
 class Rewording:
@@ -23,14 +28,20 @@ class Rewording:
     Args:
         path: rewording.toml.
         features: the features that the backend has.
+        is_absent: whether the backend lacks the file with a path.
     """
 
-    def __init__(self, path: Path, features: Collection[str]) -> None:
+    def __init__(
+        self, path: Path, features: Collection[str], is_absent: Callable[[str], bool]
+    ) -> None:
+        self._is_absent = is_absent
         self._texts: dict[str, list[_Text]] = {}
         for entry in tomllib.loads(path.read_text())["texts"]:
             if entry.get("without") not in features:
-                text = _Text(entry["ours"], entry["theirs"])
-                self._texts.setdefault(entry["file"], []).append(text)
+                texts = self._texts.setdefault(entry["file"], [])
+                texts += [_Text(line + "\n", "", True) for line in entry.get("lines", ())]
+                if "ours" in entry:
+                    texts.append(_Text(entry["ours"], entry.get("theirs", "")))
 
     def apply(self, path: str, text: str) -> str:
         """Returns the text of a file as a new backend has it, still with our names.
@@ -39,9 +50,11 @@ class Rewording:
             StaleText: the file has changed, so that rewording.toml needs a change too.
         """
         for entry in self._texts.get(path, ()):
-            if entry.ours not in text:
+            ours = re.escape(entry.ours)
+            pattern = re.compile(rf"^{ours}" if entry.is_line else ours, re.MULTILINE)
+            if not pattern.search(text):
                 raise StaleText(
                     f"{path} does not have this text, which rewording.toml replaces:\n{entry.ours}"
                 )
-            text = text.replace(entry.ours, entry.theirs)
-        return text
+            text = pattern.sub(entry.theirs.replace("\\", r"\\"), text)
+        return _INCLUDE.sub(lambda match: "" if self._is_absent(match[1]) else match[0], text)

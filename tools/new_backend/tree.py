@@ -50,17 +50,18 @@ def make(root: Path, choice: Choice) -> Tree:
     Raises:
         StaleText: rewording.toml does not fit a file.
     """
-    rewording = Rewording(root / _REWORDING, choice.features)
     absent = [part for name, part in parts.FEATURES.items() if name not in choice.features]
+
+    def is_absent_path(path: str) -> bool:
+        return any(path.startswith(feature.paths) for feature in absent)
+
+    rewording = Rewording(root / _REWORDING, choice.features, is_absent_path)
 
     def read(path: str) -> str:
         return rewording.apply(path, (root / path).read_text())
 
     def is_absent(label: str) -> bool:
-        return any(
-            label in feature.labels or path_of(label).startswith(feature.paths)
-            for feature in absent
-        )
+        return is_absent_path(path_of(label)) or any(label in part.labels for part in absent)
 
     workspace = Workspace(root, read, is_absent)
     targets, files, repositories = workspace.closure([*parts.TARGETS, *_tests(choice)])
@@ -78,7 +79,13 @@ def make(root: Path, choice: Choice) -> Tree:
     if choice.build == "bazel":
         kept = _Kept(workspace, targets, {*files, *templates})
         for path in texts:
-            if Path(path).name == "BUILD.bazel" and not path.startswith("third_party/"):
+            if path.startswith("third_party/"):
+                continue
+            if path.endswith(".bzl"):
+                texts[path] = build_text.shorten_extension(
+                    texts[path], str(Path(path).parent), kept.exactly
+                )
+            if Path(path).name == "BUILD.bazel":
                 package = workspace.package(path.removesuffix("BUILD.bazel").rstrip("/"))
                 assert package is not None
                 texts[path] = build_text.shorten(package, targets, kept)
@@ -129,14 +136,21 @@ class _Kept:
             return label[2:].split(":")[0] in self._folders
         target = self._workspace.target(label)
         if target is None:
+            folder, _, name = label[2:].partition(":")
+            if Path(folder).name == name and self._workspace.package(folder):
+                return folder in self._folders  # the package, if no target has its name
             return path_of(label) in self._files or not self._workspace.has(label)
-        # A macro is kept as a whole, so that a list may name each of its targets.
+        # The rules of a list comprehension are kept together, so its list may name each of them.
         package = self._workspace.package(label[2:].split(":")[0])
         assert package is not None
         return any(
             other.line == target.line and other.label in self._targets
             for other in package.targets.values()
         )
+
+    def exactly(self, label: str) -> bool:
+        """Whether a label outside BUILD files stays."""
+        return self(label) and (self._workspace.target(label) is None or label in self._targets)
 
 
 def _tests(choice: Choice) -> list[str]:

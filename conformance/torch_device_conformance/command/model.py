@@ -6,21 +6,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch_device_conformance.command.files import write
 from torch_device_conformance.command.flags import Flags, existing, whole_number
-from torch_device_conformance.command.run import conclusion, progress, status, threads
-from torch_device_conformance.execution.judge import Settings, prepare_description
+from torch_device_conformance.command.run import conclusion, describe, progress, status, threads
+from torch_device_conformance.execution.judge import Settings
 from torch_device_conformance.execution.runner import Limits, run
-from torch_device_conformance.execution.worker import Died, Worker
 from torch_device_conformance.model.entries import cases, prepare
 from torch_device_conformance.model.recording import BadModel, load, record, routes
 from torch_device_conformance.report import report as report_file
 from torch_device_conformance.report.markdown import table
 from torch_device_conformance.report.report import BadReport, Report, complete
 from torch_device_conformance.report.waivers import Waivers
-from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.subject.subject import NoSubject, Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, MISSING
 
 DESCRIPTION = """Records the operator calls of a model and tests only these operators, dtypes and
@@ -51,24 +49,19 @@ def main(argv: Sequence[str]) -> int:
     options = flags.parse_args(argv)
     try:
         recording = record(load(options.file), options.record_on)
-        dispatch = (
-            report_file.load(options.against).heading["description"]["dispatch"]
-            if options.against
-            else {}
-        )
-    except (BadModel, BadReport, KeyError) as error:
+        known = report_file.load(options.against).routes() if options.against else {}
+    except (BadModel, BadReport) as error:
         flags.error(str(error))
     if not options.device:
-        print(listing(routes(recording, dispatch), bool(dispatch)))
+        print(listing(routes(recording, known), bool(known)))
         return 0
     subject = Subject(
         options.device, tuple(options.imports), options.autoload, options.fallback_counter
     )
     try:
-        with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
-            description = worker.ask(None, 300)
-    except Died as died:
-        print(f"torch_device_conformance: {died.last_words.splitlines()[-1]}", file=sys.stderr)
+        description = describe(subject)
+    except NoSubject as error:
+        print(f"torch_device_conformance: {error}", file=sys.stderr)
         return 3
     begun = time.monotonic()
     todo = cases(recording)
@@ -97,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     report = Report(heading, complete(todo, verdicts))
     options.output.mkdir(parents=True, exist_ok=True)
     write(options.output, report, waivers)
-    print(listing(routes(recording, description["dispatch"]), True))
+    print(listing(routes(recording, report.routes()), True))
     print()
     print(conclusion(report, waivers, options.output))
     return status(report, waivers)
@@ -115,5 +108,6 @@ def listing(found: Sequence[tuple[str, int, str]], known: bool) -> str:
     if known:
         for way, words in ((FALLBACK, "would run on the CPU"), (MISSING, "have no kernel")):
             names = [name for name, _, route in found if route == way]
-            lines.append(f"{len(names)} of {len(found)} operators {words}: {', '.join(names)}")
+            line = f"{len(names)} of {len(found)} operators {words}"
+            lines.append(f"{line}: {', '.join(names)}" if names else line)
     return "\n".join(lines)

@@ -16,14 +16,14 @@ from torch_device_conformance.command.flags import Flags, existing, shard, whole
 from torch_device_conformance.execution.judge import Settings, prepare, prepare_description
 from torch_device_conformance.execution.plan import TIERS, cases
 from torch_device_conformance.execution.runner import Limits, run
-from torch_device_conformance.execution.worker import Died, Worker
+from torch_device_conformance.execution.worker import Died, Silent, Worker
 from torch_device_conformance.mode.modes import BadModes
 from torch_device_conformance.report import waivers as waivers_file
 from torch_device_conformance.report.generic_tests import configuration
 from torch_device_conformance.report.markdown import works
 from torch_device_conformance.report.report import BadReport, Journal, Report, complete
 from torch_device_conformance.report.waivers import Waivers, failure
-from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.subject.subject import NoSubject, Subject
 from torch_device_conformance.verdict.verdict import NOT_RUN, Case, Verdict
 from tqdm import tqdm
 
@@ -190,14 +190,9 @@ def main(argv: Sequence[str]) -> int:
         return 0
     waivers = waivers_of(flags, options)
     try:
-        with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
-            description = worker.ask(None, 300)
-    except Died as died:
-        reason = died.last_words.splitlines()[-1] if died.last_words else died.cause
-        print(
-            f"torch_device_conformance: {reason.partition('NoSubject: ')[2] or reason}",
-            file=sys.stderr,
-        )
+        description = describe(subject)
+    except NoSubject as error:
+        print(f"torch_device_conformance: {error}", file=sys.stderr)
         return 3
     heading = {
         "device": options.device,
@@ -244,6 +239,24 @@ def main(argv: Sequence[str]) -> int:
         options.emit_test_config.write_text(source)
     print(conclusion(report, waivers, options.output))
     return status(report, waivers)
+
+
+def describe(subject: Subject) -> dict[str, Any]:
+    """Returns the subject's description for the heading of a report.
+
+    Raises:
+        NoSubject: the subject cannot be loaded.
+    """
+    try:
+        with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
+            return worker.ask(None, 300)
+    except Silent as silent:
+        raise NoSubject(f"describing the device: {silent}\n{silent.stacks}") from None
+    except Died as died:
+        _, found, reason = died.last_words.rpartition("NoSubject: ")
+        if not found:
+            reason = f"the process that loads the backend: {died.cause}\n{died.last_words}".strip()
+        raise NoSubject(reason) from None
 
 
 def rest(todo: Sequence[Case], have: Sequence[Verdict]) -> list[Case]:

@@ -105,7 +105,7 @@ def streams_and_guards(backend: Backend) -> None:
     from torch._dynamo.device_interface import get_interface_for_device
 
     interface = get_interface_for_device(backend.type)
-    require_equal("current_device()", interface.current_device(), backend.device.index)
+    require_equal("current_device()", interface.current_device(), backend.device.index or 0)
     require_equal("device_count()", interface.device_count(), backend.count())
     require(interface.is_available(), "is_available() is false")
     interface.get_device_properties(backend.device)

@@ -27,6 +27,9 @@ Answer = TypeVar("Answer")
 # The time in seconds that a process has to write its stacks after a timeout.
 STACKS = 3.0
 
+# The time in seconds after which a process that has not prepared itself counts as hung.
+PREPARING = 600.0
+
 # The modules that the fork server imports: torch without any backend, and torch's databases.
 PRELOADED = [
     "torch_device_conformance.subject.preloaded",
@@ -38,7 +41,7 @@ class Died(Exception):
     """The process ended instead of answering.
 
     Attributes:
-        cause: name of the signal that ended the process, or its exit status.
+        cause: name of the signal that ended the process, its exit status, or "not ready ...".
         last_words: the end of the process's stderr output.
     """
 
@@ -102,12 +105,16 @@ class Worker(Generic[Request, Answer]):
             timeout: seconds to wait for the answer, not counting `prepare`; None waits forever.
 
         Raises:
-            Died: the process ended; the worker is closed.
+            Died: the process ended, or `prepare` did not return; the worker is closed.
             Silent: the timeout expired; the worker is closed.
             RuntimeError: the function raised an exception. The worker stays alive.
         """
         try:
             if not self.prepared:
+                if not self._connection.poll(PREPARING):
+                    stacks = self._stacks()
+                    self.close()
+                    raise Died(f"not ready within {PREPARING:g} s", stacks)
                 self._connection.recv()
                 self.prepared = True
             self._connection.send(request)

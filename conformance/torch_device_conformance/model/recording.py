@@ -5,7 +5,8 @@ The model is a Python file that defines these functions:
 
 - ``model()`` returns a module on the CPU.
 - ``inputs()`` returns a tuple with the arguments of the forward call, on the CPU.
-- ``loss(output)`` returns a 0-dim tensor; the default is the sum of all outputs.
+- ``loss(output)`` returns a 0-dim tensor; the default is the sum of all outputs. The device is
+  torch's default device during the call, so that targets are made there.
 - ``optimizer(parameters)`` returns an optimizer, or None to skip the step; the default is SGD.
 
 The model is recorded on the CPU, or on the device "meta", which needs no memory but has no values.
@@ -218,7 +219,8 @@ def step(
     if own_loss is None and not differentiable:
         return found
     sums = [leaf.float().sum() for leaf in differentiable]
-    loss: Tensor = own_loss(output) if own_loss else torch.stack(sums).sum()
+    with device:
+        loss: Tensor = own_loss(output) if own_loss else torch.stack(sums).sum()
     phase("backward")
     loss.backward()
     if optimizer is not None:
@@ -274,14 +276,14 @@ def moved_quietly(recorder: Recorder) -> Iterator[None]:
             del recorder.recording.calls[key]
 
 
-def routes(recording: Recording, dispatch: Mapping[str, str]) -> Sequence[tuple[str, int, str]]:
+def routes(recording: Recording, known: Mapping[str, str]) -> Sequence[tuple[str, int, str]]:
     """Returns each overload with its number of calls and its route to the device.
 
     Args:
         recording: the recording of a model.
-        dispatch: the route of each overload, from a report.
+        known: the route of each overload, from a report.
     """
     return [
-        (name, calls, dispatch.get(name, dispatch.get(f"{name}.default", "unknown")))
+        (name, calls, known.get(name, known.get(f"{name}.default", "unknown")))
         for name, calls in recording.overloads().items()
     ]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An SVG badge with the share of required rows that pass and of operators run by the device."""
+"""An SVG badge with the share of required rows that pass and of operators run by the device.
+
+A report without either, such as that of a model, has the share of its cases that pass.
+"""
 
 from xml.sax.saxutils import escape
 
@@ -29,11 +32,13 @@ def badge(report: Report, waivers: Waivers) -> str:
     It is red if a case is wrong, amber if one is missing or was not run, and green otherwise.
     """
     passed, of = report.required()
-    operators = [v for v in report.counted() if v.case.suite == "op"]
+    counted = report.counted()
+    operators = [v for v in counted if v.case.suite == "op"]
     own = sum(v.verdict in (NATIVE, COMPOSITE) for v in operators)
-    value = f"contract {percent(passed, of)}"
+    shares = [f"contract {percent(passed, of)}"] if of else []
     if operators:
-        value += f", operators {percent(own, len(operators))}"
+        shares.append(f"operators {percent(own, len(operators))}")
+    value = ", ".join(shares) or f"pass {percent(sum(v.passes for v in counted), len(counted))}"
     failed = {verdict.verdict for verdict in waivers.failures(report.verdicts.values())}
     color = "#c0392b" if failed - {MISSING, NOT_RUN} else "#b7791f" if failed else "#2e8b57"
     label = f"torch {report.heading['device']}"

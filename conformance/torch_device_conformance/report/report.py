@@ -15,6 +15,7 @@ from typing import Any
 
 from torch_device_conformance.report.waivers import Waivers
 from torch_device_conformance.verdict.verdict import (
+    COMPOSITE,
     FALLBACK,
     NOT_RUN,
     Case,
@@ -60,6 +61,21 @@ class Report:
         """Returns the number of required contract rows that pass, and that of all required rows."""
         rows = [v for v in self.counted() if v.case.suite == "contract" and v.required]
         return sum(v.passes for v in rows), len(rows)
+
+    def routes(self) -> dict[str, str]:
+        """Returns how each aten overload reaches the device.
+
+        The dispatch table does not show which operators a composite one calls. It counts as a
+        fallback if each passing case that ran it also ran a fallback.
+        """
+        passing = [verdict for verdict in self.verdicts.values() if verdict.passes]
+        ran = {name for verdict in passing for name in verdict.routes}
+        free = {name for v in passing if v.verdict != FALLBACK for name in v.routes}
+        routes = {name: entry["route"] for name, entry in self.overloads().items()}
+        return {
+            name: FALLBACK if way == COMPOSITE and name in ran - free else way
+            for name, way in routes.items()
+        }
 
     def overloads(self) -> dict[str, dict[str, Any]]:
         """Returns the route of each aten overload, and its worst verdict by mode and dtype.

@@ -61,9 +61,8 @@ def _extend_tensor(module: ModuleType) -> None:
 def _refuse(group: Any, options: Any) -> NoReturn:
     """Raise the error of a driver without collectives."""
     raise NotImplementedError(
-        f"{COLLECTIVE_BACKEND}: the driver in this build cannot share memory between processes, so "
-        "it has no collectives: use backend 'gloo' with CPU tensors, or build with "
-        "--//runtime:driver=emulation"
+        f"{COLLECTIVE_BACKEND}: the driver of this build cannot share memory between processes, so "
+        "it has no collectives: use backend 'gloo' with CPU tensors"
     )
 
 

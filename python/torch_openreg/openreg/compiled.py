@@ -30,8 +30,8 @@ def load() -> None:
     """
     if not supported():
         raise NotImplementedError(
-            "openreg: the driver in this build cannot run kernels that torch.compile generates: "
-            "use backend='openreg' or 'aot_eager', or build with --//runtime:driver=emulation"
+            "openreg: the driver of this build cannot run kernels that torch.compile generates: "
+            "use backend='openreg' or 'aot_eager'"
         )
     with as_file(_library()) as path:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)

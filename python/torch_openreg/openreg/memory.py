@@ -103,8 +103,8 @@ def device_memory_used(device: DeviceLike = None) -> int:
 def list_gpu_processes(device: DeviceLike = None) -> str:
     """Return a text that lists the processes using ``device`` and the memory that each uses.
 
-    It lists only this process, or none before its first use of the device: each process emulates
-    its own devices and sees only the memory that others have shared with it.
+    It lists only this process, or none before its first use of the device: a process sees
+    only its own memory and the memory that others have shared with it.
     """
     index = resolve(device)
     name = f"{DEVICE_TYPE}:{index}"
