@@ -34,7 +34,7 @@ _OURS = re.compile(rf"openreg|OpenReg|OPENREG|occl|Occl|OCCL|{_DRIVER_PREFIX}")
 
 
 class NameRefused(ValueError):
-    """The device type cannot be used; the message says why."""
+    """Raised if the device type cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
