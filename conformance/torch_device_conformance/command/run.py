@@ -35,6 +35,7 @@ DESCRIPTION = """Tests a PyTorch device and reports what works, with evidence.
   python -m torch_device_conformance diff BEFORE.json AFTER.json
   python -m torch_device_conformance merge PART.json... --output DIR
   python -m torch_device_conformance model FILE [--device npu]
+  python -m torch_device_conformance table REPORT.json README.md [--check]
 
 Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 for a wrong flag,
 3 if the device cannot be used.
