@@ -32,6 +32,7 @@ SLOW_TESTS = [
     "//tests:replay_test",
     "//tests:self_test_test",
     "//tests:tuning_test",
+    "//tests:wheels_test",
     "//tests/distributed:attention_test",
     "//tests/distributed:collectives_on_two_hosts_test",
     "//tests/distributed:context_parallel_test",

@@ -189,11 +189,19 @@ void* release_gil() {
   return Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
 }
 
+bool is_finalizing() {
+#if PY_VERSION_HEX < 0x030D0000  // Python 3.13 made it public
+  return _Py_IsFinalizing() != 0;
+#else
+  return Py_IsFinalizing() != 0;
+#endif
+}
+
 void reacquire_gil(void* thread) {
   if (thread == nullptr) {
     return;
   }
-  while (_Py_IsFinalizing() != 0) {
+  while (is_finalizing()) {
     (void)::pause();  // until the process exits (see shutdown.h)
   }
   PyEval_RestoreThread(static_cast<PyThreadState*>(thread));

@@ -42,7 +42,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
     version("system", platform.platform())
     import torch_openreg.version as built
 
-    python = ".".join(map(str, built.PYTHON_VERSION))
+    python = ", ".join(built.python_versions()) or "(no extension module)"
     version(PACKAGE, f"{built.__version__} for torch {built.TORCH_VERSION}, Python {python}")
     from torch_openreg_autoload import installation, trial
 

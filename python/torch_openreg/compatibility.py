@@ -8,11 +8,12 @@ beyond baseline x86-64; torch checks the processor for its own kernels.
 """
 
 import sys
+from pathlib import Path
 
 import torch
 
 from torch_openreg.name import PACKAGE
-from torch_openreg.version import PYTHON_VERSION, TORCH_VERSION, __version__
+from torch_openreg.version import TORCH_VERSION, __version__, python_versions
 
 __all__ = ["require_compatible"]
 
@@ -34,12 +35,16 @@ def require_compatible(device_type: str) -> None:
 
 
 def _require_python() -> None:
-    found = sys.version_info[:2]
-    if found != PYTHON_VERSION:
-        built, here = (".".join(map(str, version)) for version in (PYTHON_VERSION, found))
+    here = ".".join(map(str, sys.version_info[:2]))
+    versions = python_versions()
+    if here not in versions:
+        built = " or ".join(versions)
         raise ImportError(
             f"{PACKAGE} {__version__} was built for Python {built}, but this is Python {here}: "
             f"use Python {built}, or a {PACKAGE} that was built for Python {here}"
+            if versions
+            else f"{PACKAGE} {__version__} has no extension module (_C.*.so) in "
+            f"{Path(__file__).parent}: install the package again"
         )
 
 

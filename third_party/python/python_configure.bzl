@@ -22,7 +22,7 @@ print(json.dumps(dict(
     version = "%d.%d.%d" % version[:3],
     include = sysconfig.get_paths()["include"],
     ext_suffix = sysconfig.get_config_var("EXT_SUFFIX"),
-    tag = "cp%d%d" % version[:2],
+    release = "%d%d" % version[:2],
     # Libraries that are linked here run with this glibc or a later one.
     platform_tag = "manylinux_%s_%s_%s" % (major, minor, platform.machine()),
     packages = sorted(
@@ -52,6 +52,20 @@ def find_python(ctx, root):
 
     # The path of the folder that all clones share, without following the interpreter's link in it.
     return str(venv.realpath) + "/bin/python"
+
+def json_of(ctx, python, code):
+    """Runs a Python program and returns what it prints, or None if it fails.
+
+    Args:
+      ctx: the repository context.
+      python: the path of the interpreter.
+      code: the program; it prints one JSON object.
+
+    Returns:
+      The parsed object.
+    """
+    result = ctx.execute([python, "-I", "-c", code], timeout = 120)
+    return json.decode(result.stdout) if result.return_code == 0 else None
 
 def probe(ctx, python, code, help):
     """Runs a Python program and returns what it prints.
@@ -107,7 +121,8 @@ toolchain(
 _DEFS = """\
 PYTHON = "{executable}"
 EXT_SUFFIX = "{ext_suffix}"
-WHEEL_TAG = "{tag}-{tag}-{platform_tag}"
+RELEASE = "{release}"
+WHEEL_TAG = "cp{release}-cp{release}-{platform_tag}"
 """
 
 def _python_configure_impl(ctx):

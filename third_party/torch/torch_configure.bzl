@@ -19,7 +19,9 @@ This build requires PyTorch {version} in its Python environment. Run ./bazelw, w
 with it, or set OPENREG_PYTHON to an interpreter that has it (pip install torch=={version})."""
 
 # The headers are one directory, not a glob: 9,400 separate files cost each sandboxed compilation
-# seconds. The define makes each compilation depend on the exact build.
+# seconds. OPENREG_TORCH_BUILD makes each compilation depend on the exact build. Without
+# AT_PER_OPERATOR_HEADERS, some headers (ExpandUtils.h, native/Resize.h) include all operators,
+# which takes two to four seconds more per file.
 #
 # The libraries are linked at their own path, not copied into runfiles. Each build of PyTorch finds
 # the libraries that belong to it (OpenMP, or CUDA's packages) relative to that path.
@@ -32,7 +34,10 @@ package(default_visibility = ["//visibility:public"])
 cc_library(
     name = "headers",
     hdrs = ["include"],
-    defines = ['OPENREG_TORCH_BUILD=\\\\"{version}\\\\"'],
+    defines = [
+        "AT_PER_OPERATOR_HEADERS",
+        'OPENREG_TORCH_BUILD=\\\\"{version}\\\\"',
+    ],
     includes = ["include", "include/torch/csrc/api/include"],
 )
 
@@ -42,12 +47,6 @@ cc_library(
     defines = ["USE_KINETO", "FMT_HEADER_ONLY"],
     includes = ["include/kineto"],
     deps = [":headers"],
-)
-
-# The same, with Python's headers.
-cc_library(
-    name = "python_headers",
-    deps = [":headers", "@python//:headers"],
 )
 
 # For linking a library that is installed beside PyTorch. Stores no path in the library.
@@ -90,7 +89,7 @@ torch_configure = repository_rule(
         "_root": attr.label(default = "//:WORKSPACE"),
     },
     configure = True,
-    doc = "PyTorch: targets headers, python_headers, link, python_link, torch.",
+    doc = "PyTorch: targets headers, kineto_headers, link, python_link, torch.",
     environ = PYTHON_ENVIRON,
     local = True,
 )

@@ -19,6 +19,7 @@ _CODE = {".cc", ".cpp"}
 
 # What CMakeLists.txt calls the external libraries.
 _EXTERNAL = {
+    "@python//:headers": "python_headers",
     "@googletest//:gtest": "googletest",
     "@googletest//:gtest_main": "googletest",
     "@nlohmann_json//:json": "nlohmann_json",
@@ -26,7 +27,6 @@ _EXTERNAL = {
     "@torch//:headers": "torch_headers",
     "@torch//:kineto_headers": "torch_kineto_headers",
     "@torch//:link": "torch_libraries",
-    "@torch//:python_headers": "torch_python_headers",
     "@torch//:python_link": "torch_python_libraries",
     "@torch//:torch": "torch_libraries",
 }
@@ -159,9 +159,16 @@ class CMake:
         return result
 
     def _sources(self, target: Target) -> list[str]:
-        """Returns the paths of a target's own C++ files."""
+        """Returns the paths of a target's own C++ files, including those in filegroups."""
         package = target.label[2:].split(":")[0]
-        paths = [path_of(absolute(source, package)) for source in target.arguments.get("srcs", [])]
+        paths = []
+        for source in target.arguments.get("srcs", []):
+            label = absolute(source, package)
+            group = self._workspace.target(label)
+            if group is None:
+                paths.append(path_of(label))
+            elif label in self._labels:
+                paths.extend(self._sources(group))
         return [path for path in paths if Path(path).suffix in _CODE and path in self._files]
 
     def _parts(self, target: Target) -> tuple[list[str], list[str]]:

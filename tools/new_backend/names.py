@@ -30,7 +30,11 @@ _CPP_WORDS = """
 
 # `or` before a capital, at the start of an identifier or of a pattern such as or[A-Z]* or orIpc*.
 _DRIVER_PREFIX = r"(?<![A-Za-z0-9_])or(?=[A-Z]|\[A-Z\])"
-_OURS = re.compile(rf"openreg|OpenReg|OPENREG|occl|Occl|OCCL|{_DRIVER_PREFIX}")
+# The article before a name changes with its first letter.
+_OURS = re.compile(
+    r"(?P<article>(?<![A-Za-z0-9_])[Aa]n [`'\"]?)?"
+    rf"(?P<name>openreg|OpenReg|OPENREG|occl|Occl|OCCL|{_DRIVER_PREFIX})"
+)
 
 
 class NameRefused(ValueError):
@@ -89,7 +93,14 @@ class Names:
             "OCCL": f"{self.device.upper()}CCL",
             "or": self.prefix,
         }
-        return _OURS.sub(lambda match: mapping[match[0]], text)
+
+        def renamed(match: re.Match[str]) -> str:
+            article = match["article"] or ""
+            if article and self.device[0] not in "aeiou":
+                article = article.replace("n", "", 1)
+            return article + mapping[match["name"]]
+
+        return _OURS.sub(renamed, text)
 
 
 def _torch_has(name: str) -> bool:

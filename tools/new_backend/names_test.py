@@ -19,6 +19,8 @@ from tools.new_backend.names import NameRefused, Names
         ("ProcessGroupOCCL OcclTest occlSum", "ProcessGroupMY_NPU2CCL MyNpu2cclTest my_npu2cclSum"),
         ("(or[A-Z]|occl|PyInit_)", "(myNpu2[A-Z]|my_npu2ccl|PyInit_)"),
         ("`orIpc*`", "`myNpu2Ipc*`"),
+        ("an openreg tensor, An `orEvent_t`", "a my_npu2 tensor, A `myNpu2Event_t`"),
+        ("than openreg, scan openreg", "than my_npu2, scan my_npu2"),
     ],
 )
 def test_renamed(ours: str, theirs: str) -> None:
@@ -41,8 +43,8 @@ def test_other_words_stay(text: str) -> None:
 def test_a_name_of_one_word() -> None:
     names = Names.of("acme")
     assert (names.device, names.camel, names.prefix) == ("acme", "Acme", "acme")
-    assert names.rename("orMalloc openreg OpenReg OPENREG occl") == (
-        "acmeMalloc acme Acme ACME acmeccl"
+    assert names.rename("an orMalloc openreg OpenReg OPENREG occl") == (
+        "an acmeMalloc acme Acme ACME acmeccl"
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tools import bazel_workspace
 from tools.new_backend import origin, parts, tree
+from tools.new_backend.layout import laid_out
 from tools.new_backend.names import NameRefused, Names
 from tools.new_backend.origin import NotGenerated, Origin
 from tools.new_backend.tree import Choice
@@ -93,7 +94,7 @@ def create(root: Path, flags: argparse.Namespace) -> int:
     except NameRefused as error:
         return _refuse(str(error))
     made_of = Origin(names.device, flags.build, flags.features, revision(root))
-    made = tree.make(root, Choice(names, flags.features, flags.build))
+    made = laid_out(tree.make(root, Choice(names, flags.features, flags.build)))
     tree.write(made | origin.files(made_of, made), flags.out)
     print(f"{flags.out}: {len(made)} files of a backend for device {names.device!r}")
     print(f"next: cd {flags.out} && bash .ci/run")
@@ -107,7 +108,7 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
         names = Names.of(made_of.device)
     except (NotGenerated, NameRefused) as error:
         return _refuse(str(error))
-    made = tree.make(root, Choice(names, made_of.features, made_of.build))
+    made = laid_out(tree.make(root, Choice(names, made_of.features, made_of.build)))
     changes = update(flags.out, base, made)
     made_of = Origin(made_of.device, made_of.build, made_of.features, revision(root))
     tree.write(origin.files(made_of, made), flags.out)

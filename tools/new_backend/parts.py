@@ -127,7 +127,6 @@ FILES = [
     ".gitignore",
     "LICENSE",
     "pyproject.toml",
-    "requirements.in",
 ]
 BAZEL_FILES = [
     ".bazelignore",
@@ -136,6 +135,7 @@ BAZEL_FILES = [
     "BUILD.bazel",
     "WORKSPACE",
     "bazelw",
+    "requirements.in",
     "requirements.lock",
     "requirements.torch",
     "third_party/BUILD.bazel",

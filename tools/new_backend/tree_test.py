@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.new_backend import parts
+from tools.new_backend.layout import laid_out
 from tools.new_backend.names import Names
 from tools.new_backend.tree import Choice, Tree, make
 
@@ -49,6 +50,18 @@ def test_a_name_with_an_underscore_and_a_digit_is_an_identifier_everywhere() -> 
     for path, file in made.items():
         if path.endswith((".py", ".pyi", "BUILD.bazel", ".bzl")):
             ast.parse(file.content, path)
+
+
+def test_layout() -> None:
+    made = tree("acme", ())
+    result = laid_out(made)
+    assert result.keys() == made.keys()
+    registration = result["python/torch_acme/registration.py"].content
+    assert b"from torch_acme import _C, acme, backends" in registration
+    for path, file in result.items():
+        if path.endswith(".cc"):
+            assert all(len(line) <= 100 for line in file.content.decode().splitlines()), path
+        assert file.executable == made[path].executable
 
 
 def test_the_same_sources_give_the_same_tree() -> None:

@@ -7,10 +7,11 @@ reducer for storages serves them all.
 """
 
 from multiprocessing import reduction
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch.multiprocessing import reductions
+from typing_extensions import Self
 
 from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE

@@ -7,9 +7,10 @@ objects.
 """
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
+from typing_extensions import Self
 
 from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE, MODULE

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Follows porting.md: executes its commands, applies its changes, and builds the backend.
+
+./bazelw run //docs:walk_through
+
+A block of the page is executed if it stands below one of these marks:
+
+<!-- porting: here -->  in this repository
+<!-- porting -->        in the new repository
+<!-- porting: diff -->  the changes are applied to the new repository
+
+The new repository is in a temporary folder.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import bazel_workspace
+
+_BLOCK = re.compile(
+    r"<!-- porting(?:: (?P<kind>here|diff))? -->\n\n"
+    r"(?:(?P<shell>(?:(?: {4}.*)?\n)+)|```diff\n(?P<diff>[\s\S]*?)```)"
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the page."""
+
+    line: int
+    # "here", "there" or "diff".
+    kind: str
+    text: str
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Yields the marked blocks of a page."""
+    for match in _BLOCK.finditer(page):
+        line = page.count("\n", 0, match.start()) + 1
+        text = match["diff"] or textwrap.dedent(match["shell"]).strip() + "\n"
+        yield Block(line, match["kind"] or "there", text)
+
+
+def execute(block: Block, here: Path, there: Path, environment: Mapping[str, str]) -> None:
+    """Executes a block.
+
+    Raises:
+        subprocess.CalledProcessError: a command of the block failed.
+    """
+    command = ["git", "apply", "-"] if block.kind == "diff" else ["bash", "-euxo", "pipefail"]
+    subprocess.run(
+        command,
+        cwd=here if block.kind == "here" else there,
+        env=environment,
+        input=block.text,
+        text=True,
+        check=True,
+    )
+
+
+def prepare(here: Path, there: Path) -> None:
+    """Gives the new repository this one's Python environment, and an output folder beside it."""
+    same = ("requirements.lock", "requirements.torch")
+    if all((here / name).read_bytes() == (there / name).read_bytes() for name in same):
+        (there / ".venv").symlink_to((here / ".venv").resolve())
+    output = there.with_name(f"{there.name}_output")
+    (there / ".bazelrc.user").write_text(f"startup --output_base={output}\n")
+
+
+def follow(here: Path, there: Path, environment: Mapping[str, str]) -> bool:
+    """Executes all blocks and returns whether they succeeded. The first failure ends it."""
+    for block in blocks((here / "docs/porting.md").read_text()):
+        start = time.monotonic()
+        try:
+            execute(block, here, there, environment)
+        except subprocess.CalledProcessError as error:
+            print(f"FAIL porting.md:{block.line}: status {error.returncode}", flush=True)
+            return False
+        print(f"ok   porting.md:{block.line}: {time.monotonic() - start:.0f} s", flush=True)
+        if not (there / ".bazelrc.user").exists():
+            prepare(here, there)
+    return True
+
+
+def main() -> int:
+    """Runs the program and returns its exit status."""
+    here = bazel_workspace.root()
+    # Bazel sets these for this program, but not for the user who follows the page.
+    ours = ("PYTHONPATH", "PYTHONSAFEPATH", "RUNFILES_DIR", "RUNFILES_MANIFEST_FILE")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        there = Path(folder, "acme")
+        succeeded = follow(here, there, {**environment, "OUT": str(there)})
+        subprocess.run(["./bazelw", "shutdown"], cwd=there, env=environment, check=False)
+        # Bazel removes the permission to write from what it builds.
+        subprocess.run(["chmod", "-R", "u+w", folder], check=False)
+    return 0 if succeeded else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
