@@ -81,7 +81,6 @@ TARGETS = [
 TESTS = [
     "//amp:autocast_test",
     "//aten/fallback:host_fallback_test",
-    "//runtime/allocator:caching_allocator_benchmark",
     "//runtime/allocator:caching_allocator_fuzz",
     "//runtime/allocator:caching_allocator_test",
     "//runtime/allocator:heap_test",
@@ -115,8 +114,10 @@ TESTS = [
     "//tests:stream_test",
 ]
 
-# Tests that read what Bazel builds, or that stand apart from the installed package.
+# Programs that only Bazel builds, and tests that read what Bazel builds or that stand apart from the
+# installed package.
 BAZEL_TESTS = [
+    "//runtime/allocator:caching_allocator_benchmark",
     "//tests:autoload_alone_test",
     "//tools/wheel:archive_test",
 ]
