@@ -62,7 +62,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Timing:
-    """The answer to a window: number of calls, their seconds, and number of threads."""
+    """The result of a window: the number of calls, their seconds, and the number of threads."""
 
     calls: int
     seconds: float

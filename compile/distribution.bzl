@@ -6,6 +6,7 @@ FILES = [
     "openreg_graph.py",
     "torch_openreg_compile/__init__.py",
     "torch_openreg_compile/backend.py",
+    "torch_openreg_compile/checkpointed_random_numbers.py",
     "torch_openreg_compile/checkpointing.py",
     "torch_openreg_compile/convolution.py",
     "torch_openreg_compile/cpp_wrapper.py",

@@ -137,6 +137,8 @@ def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
     assert "in hang" in cos.stack
     assert sin.verdict == FALLBACK
     assert mm.verdict == NATIVE
+    made = load(tmp_path / "report.json").heading["description"]["provenance"]["backend"]
+    assert made["module"] == "planted.py"
 
 
 def test_python_backend_lists_what_is_missing(tmp_path: Path) -> None:

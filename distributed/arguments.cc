@@ -103,7 +103,7 @@ Reduction::Reduction(const ReduceOp& op, const at::Tensor& tensor, occlComm_t co
       break;
     }
     default:
-      TORCH_CHECK(false, "occl: reduction ", static_cast<int>(op.op_),
+      TORCH_CHECK(false, "occl: reduction type ", static_cast<int>(op.op_),
                   " is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or "
                   "PREMUL_SUM");
   }

@@ -32,7 +32,7 @@
 
 namespace openreg {
 
-// The memory of all ranks of a group, and what is released with it.
+// The memory of a group's ranks, and what is released with it.
 struct SymmetricPeers {
   std::string group;
   int rank = 0;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The tests that do not apply to the minimal driver."""
 
-# The feature of a driver (//runtime:driver_with_...) that the tests of a target or of a package
-# need. Bazel skips these targets in that configuration. "own_kernels" means that operators run on
-# kernels of the device, without waiting, and not on the host; "memory_functions" means that the
-# driver runs functions of the host on device memory.
+# The driver feature (//runtime:driver_with_...) that the tests in a target or package need. With a
+# driver that lacks the feature, Bazel skips these targets. "own_kernels" means that operators run
+# on device kernels without waiting, and not on the host; "memory_functions" means that the driver
+# runs host functions on device memory.
 NEEDS = {
     "//tests/distributed": "shared_memory",
     "//tests/hta": "activity_records",

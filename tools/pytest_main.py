@@ -39,7 +39,7 @@ class LeftOut:
         for prefix in config.getoption("deselect") or ():
             if not any(item.nodeid.startswith(prefix) for item in items):
                 raise pytest.UsageError(
-                    f"{prefix} is left out but does not exist: tools/minimal_driver.bzl"
+                    f"no test matches {prefix}: correct tools/minimal_driver.bzl"
                 )
 
 

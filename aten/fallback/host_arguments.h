@@ -45,8 +45,8 @@ class HostArguments {
       : device_(device), alias_(std::move(alias)) {}
 
   // Returns the host tensor for an argument; tensors that are not on the device are returned
-  // unchanged. `written`: the operator writes to it. Reads device memory in the order of the
-  // current stream.
+  // unchanged. `written` says whether the operator writes to it. Reads device memory in the order
+  // of the current stream.
   at::Tensor to_host(const at::Tensor& tensor, bool written);
 
   // Returns the dispatch keys of all host tensors: CPU, and those of sparse, quantized and nested

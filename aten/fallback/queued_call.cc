@@ -174,7 +174,8 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
   }
 }
 
-// Queues the CPU kernel of a call with these arguments. `overlaps`: the key of written_overlaps().
+// Queues the CPU kernel of a call with these arguments. `overlaps` is the key from
+// written_overlaps().
 void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments, uint64_t overlaps) {
   // Some kernels raise an error if these settings are on.

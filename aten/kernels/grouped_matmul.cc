@@ -7,9 +7,6 @@
 //
 // As on the CPU, a group that ends before it starts is empty, and a group that ends beyond the last
 // row is truncated. Rows of the result that are in no group are undefined. Any thread may call it.
-//
-// Without this macro torch's header below includes all operators.
-#define AT_PER_OPERATOR_HEADERS
 #include <ATen/core/Tensor.h>
 #include <ATen/native/GroupedMMUtils.h>
 #include <torch/library.h>

@@ -116,7 +116,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
        .cost = layer_cost(input, hidden_size),
        .awaited = made != nullptr,
        .loops = input.size(0),
-       // Once the size of the workspace is known, the arguments do not count as new again.
+       // The arguments were checked while the size of the workspace was unknown. A workspace that
+       // is no longer empty does not make them new.
        .check = bytes.has_value() && input.scalar_type() == c10::kFloat ? Check::kNever
                                                                         : Check::kNewArguments},
       device, [&](AliasPool& aliases) {

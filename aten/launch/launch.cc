@@ -132,8 +132,8 @@ orError_t launch_with_site(orStream_t stream, orKernelFunction_t kernel, const L
   const SitedLaunch sited{launch, kernel, attributes.repeatable, site.get()};
   attributes.repeatable = &kRepeatableSited;
   LaunchRecord* const record = launch.record;
-  // Released before the launch: when orLaunchKernel returns, the kernel may have run and deleted
-  // the site.
+  // Release the site before the launch, because when orLaunchKernel returns, the kernel may already
+  // have run and deleted it.
   (void)site.release();
   const orError_t error = orLaunchKernel(stream, &run_sited, &sited, sizeof(sited), &attributes);
   // As in launch(): if the launch record is still occupied, the driver rejected the launch.

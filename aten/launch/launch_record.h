@@ -33,8 +33,8 @@ struct alignas(64) LaunchRecord {
   RecordHome* home = nullptr;
   AliasPool aliases;
   // Whether `closure` holds an object. After a failed launch, false means that the kernel has run.
-  // The launching thread may read this even after the record was returned, because only that thread
-  // can reuse the record.
+  // The launching thread may read this even after the record has been returned, because only that
+  // thread can reuse the record.
   bool occupied = false;
   // Set while the launching thread waits for the kernel: receives the kernel's exception, which
   // then does not become an error on the stream.

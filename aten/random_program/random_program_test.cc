@@ -162,7 +162,7 @@ int show() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  // torch reports an accelerator only after the backend was named, which in Python the package
+  // torch reports an accelerator only after the backend has been named, which in Python the package
   // does.
   c10::register_privateuse1_backend("openreg");
   for (const char* argument : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {

@@ -269,8 +269,8 @@ c10::List<std::optional<at::Tensor>> move_indices(
   return here;
 }
 
-// Returns whether a kernel accepts all indices unchanged. `masks`: whether it accepts bool indices
-// too.
+// Returns whether a kernel accepts all indices unchanged. `masks` says whether it accepts bool
+// indices too.
 bool are_ready(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                bool masks) {
   for (size_t i = 0; i < indices.size(); ++i) {

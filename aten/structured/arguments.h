@@ -22,9 +22,9 @@ namespace openreg {
 // value is arbitrary for arguments that are not matrices, which meta() rejects.
 int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right);
 
-// Returns whether the lists have the same nonzero length, all tensors are on one openreg device, the
-// i-th tensors of all lists have the same sizes and floating-point dtype, and the tensors of the
-// first list can be written. A kernel can then process the lists without checks.
+// Returns whether the lists have the same nonzero length, all tensors are on one openreg device,
+// the i-th tensors of all lists have the same sizes and floating-point dtype, and the tensors of
+// the first list can be written. A kernel can then process the lists without checks.
 bool uniform(std::initializer_list<at::TensorList> lists);
 
 // Returns whether a call per tensor costs less than one launch for uniform lists. Each call takes

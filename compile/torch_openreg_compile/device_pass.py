@@ -14,6 +14,7 @@ from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
 from torch._inductor.virtualized import V
 
+from torch_openreg_compile.checkpointed_random_numbers import call_attention_directly
 from torch_openreg_compile.convolution import REPLACEMENTS
 from torch_openreg_compile.name import DEVICE_TYPE
 
@@ -124,6 +125,7 @@ class DevicePass(CustomGraphModulePass):
             # C++ code can only call operators that are in libopenreg_aoti.so.
             replace_convolutions(gm.graph)
             multiply_narrow_integers(gm.graph)
+        call_attention_directly(gm.graph)
         flatten_arguments_of_extrema(gm.graph)
         keep_heavy_results(gm.graph)
         gm.recompile()

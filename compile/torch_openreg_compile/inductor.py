@@ -20,7 +20,13 @@ from torch._inductor.scheduler import (
 from torch._inductor.template_heuristics.base import TemplateConfigHeuristics
 from torch._inductor.template_heuristics.registry import register_template_heuristic
 
-from torch_openreg_compile import cpp_wrapper, graph_policy, scheduling, wrapper
+from torch_openreg_compile import (
+    checkpointed_random_numbers,
+    cpp_wrapper,
+    graph_policy,
+    scheduling,
+    wrapper,
+)
 from torch_openreg_compile.device_pass import DevicePass
 from torch_openreg_compile.name import DEVICE_TYPE, MODULE
 
@@ -122,4 +128,5 @@ def register() -> None:
     _register_candidates()
     _leave_out_of_combinations()
     register_benchmarker(DEVICE_TYPE, _benchmark, override=True)
+    checkpointed_random_numbers.register()
     graph_policy.register()

@@ -106,7 +106,7 @@ class OPENREG_API CachingAllocator {
   // segments to the device. Also returns the device's free pages to the operating system. This
   // applies to the common memory and to private pools without a use, or only to the private pool
   // `id`, which is skipped if it is in use. Memory that a captured stream may use is kept; in that
-  // case, Error is thrown after the rest was returned.
+  // case, Error is thrown after the rest has been returned.
   void empty_cache(PoolId id = kCommonPool);
 
   // Changes the settings from the next allocation on. Existing blocks do not change.

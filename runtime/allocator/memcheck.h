@@ -96,7 +96,7 @@ class OPENREG_API Memcheck {
   Source* ledger() { return &ledger_; }
 
   // Provides memory for a block that the program's allocator has just allocated, on the block's
-  // stream. Throws OutOfMemoryError if there is none even after the quarantine was returned.
+  // stream. Throws OutOfMemoryError if there is none even after the quarantine has been returned.
   void* allocate(const Block* block);
   void record_stream(const Block* block, orStream_t stream);
   // Queues a scan of a block and puts its memory in quarantine. Must be called before the block is

@@ -67,8 +67,8 @@ struct DiagnosticHooks {
   // freed (kAll), or null if no diagnostic needs it.
   allocator::Context (*context)(allocator::ContextLevel level) =
       [](allocator::ContextLevel /*level*/) { return allocator::Context(); };
-  // Called after a block was allocated; returns the address to hand out. If it throws, the block is
-  // freed without a call to on_free().
+  // Called after a block has been allocated; returns the address to hand out. If it throws, the
+  // block is freed without a call to on_free().
   void* (*on_allocate)(const allocator::Block* block) = [](const allocator::Block* block) {
     return block->pointer;
   };

@@ -39,7 +39,7 @@ void WriteActivity(const orActivity& activity);
 void DropActivity();
 
 // Count a record that will be written. Begin is called before the record's command is queued, and
-// End after its last record was written.
+// End after its last record has been written.
 void BeginPendingRecords();
 void EndPendingRecords();
 

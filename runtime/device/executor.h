@@ -74,7 +74,7 @@ class Executor {
   // parked.
   void Submit(ExecutorQueue* queue);
 
-  // Wakes the executor after a command was queued on the stream that it watches.
+  // Wakes the executor after a command has been queued on the stream that it watches.
   void Notify();
 
   // Return the number of streams that are waiting for the executor, and whether there are any.

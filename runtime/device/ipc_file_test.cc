@@ -85,7 +85,8 @@ TEST_F(IpcFileTest, BadArgumentsAreRefused) {
   size_t size = 0;
   int there = 0;
   EXPECT_FAILS(orIpcCreateFile(&handle, &memory, 0), orErrorInvalidValue, "between 1 byte and");
-  EXPECT_FAILS(orIpcCreateFile(&handle, &memory, SIZE_MAX), orErrorInvalidValue, "between 1 byte and");
+  EXPECT_FAILS(orIpcCreateFile(&handle, &memory, SIZE_MAX), orErrorInvalidValue,
+               "between 1 byte and");
   EXPECT_FAILS(orIpcCreateFile(nullptr, &memory, 1), orErrorInvalidValue, "must not be null");
   EXPECT_FAILS(orIpcGetDeviceFile(&handle, 100), orErrorInvalidDevice, "100");
   EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorInvalidValue, "not a valid handle");

@@ -49,7 +49,8 @@ OPENREG_API CallStack stack_of(const allocator::Context& context);
 allocator::ContextLevel history_contexts() noexcept;
 StackKind history_stacks() noexcept;
 
-// Observes the allocator of `device` if the history is on. Called after the allocator was created.
+// Observes the allocator of `device` if the history is on. Called after the allocator has been
+// created.
 void observe_if_on(c10::DeviceIndex device, allocator::CachingAllocator* core);
 
 }  // namespace openreg

@@ -202,7 +202,7 @@ def replays() -> list[list[float]]:
             text = str(error)
     assert "call rendezvous() before the capture" in text
 
-    # A replay after the memory was freed must raise an error.
+    # A replay after the memory has been freed must raise an error.
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         handle.barrier()

@@ -12,7 +12,7 @@ from tools.flags import flags
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Passes a folder as `bazel run` passes the one where the user typed the command."""
+    """Passes a folder as `bazel run` passes the folder in which the user ran it."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Evaluates the BUILD files of this workspace, to find which files a target is made of.
+"""Evaluates this workspace's BUILD files, to find the files of which a target consists.
 
 A BUILD file is also valid Python. It is executed here with functions that record each rule, and so
 are the macros that it loads; no Bazel is needed. Of a `select` on the driver only the branch of the
@@ -34,7 +34,7 @@ _NOT_DEPENDENCIES = frozenset(["name", "tags", "visibility", "default_visibility
 
 
 def absolute(label: str, package: str) -> str:
-    """Returns a label with its package and its target: //a/b:c. An external one stays."""
+    """Returns a label with its package and target, such as //a/b:c. Keeps external labels."""
     if label.startswith("@"):
         return label
     if label.startswith("//"):
@@ -104,14 +104,14 @@ class Workspace:
         self._conditions: set[str] = set()
 
     def package(self, name: str) -> Package | None:
-        """Returns a package by the path of its folder, or None if the folder has no BUILD file."""
+        """Returns the package in a folder, or None if the folder has no BUILD file."""
         if name not in self._packages:
             path = self.root / name / "BUILD.bazel"
             self._packages[name] = self._evaluate(name, path) if path.exists() else None
         return self._packages[name]
 
     def closure(self, roots: Iterable[str]) -> tuple[set[str], set[str], set[str]]:
-        """Finds what targets are made of.
+        """Finds the files and other targets of which targets consist.
 
         Args:
             roots: labels of targets.
@@ -266,7 +266,7 @@ class Workspace:
         return scope
 
     def _extension(self, label: str, record: Callable[..., None], caller: str) -> dict[str, Any]:
-        """Executes a .bzl file; its rules record what they are called with in a BUILD file."""
+        """Executes a .bzl file, whose rules record their arguments when a BUILD file calls them."""
         path = self.root / path_of(label)
         loads = self._loads.setdefault(label, set())
         scope = self._scope(record, loads, label[2:].split(":")[0], caller)
@@ -299,7 +299,7 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def _defaults(made: dict[str, Any]) -> Iterator[str]:
-    """Yields the labels that a rule uses without being told."""
+    """Yields the labels that a rule uses although no attribute names them."""
     for attribute in (made.get("attrs") or {}).values():
         default = attribute.get("default")
         if isinstance(default, str) and default.startswith("//"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""BUILD files: which files a target needs, and what remains of a file."""
+"""BUILD files: the files that a target needs, and the part of a BUILD file that remains."""
 
 import textwrap
 from pathlib import Path

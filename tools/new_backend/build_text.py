@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shortens the text of a BUILD file to the targets that are kept.
+"""Removes the targets that are not kept from the text of a BUILD file.
 
 Everything else of the text stays as it is, with its comments and its order.
 """
@@ -37,7 +37,7 @@ class _Text:
         return self._starts[line - 1] + len(prefix.decode())
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Returns where a node begins and ends."""
+        """Returns the offsets at which a node begins and ends."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return (

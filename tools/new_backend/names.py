@@ -38,7 +38,7 @@ _OURS = re.compile(
 
 
 class NameRefused(ValueError):
-    """The device type cannot be used; the message says why."""
+    """Raised if the device type cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a generated repository remembers of its generation, in two files of its folder tools/.
+"""The record that a generated repository keeps of its generation, in two files in tools/.
 
 ``generated.toml`` says from what and with which arguments the repository was made.
 ``generated.tar.xz`` has the files as they were written, which an update compares with.
@@ -19,7 +19,7 @@ _ARCHIVE = "tools/generated.tar.xz"
 
 
 class NotGenerated(ValueError):
-    """A folder was not made by this program; the message says why."""
+    """Raised if this program did not write a folder; the message gives the reason."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a new backend consists of: lists of targets and files, and no code.
+"""The parts of a new backend: lists of targets and files, without code.
 
 The files of a target are found from the BUILD files (build_file.py); a file that no target names
 is listed here.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Feature:
-    """A part that a backend can be without.
+    """A part that a backend may lack.
 
     rewording.toml says what its absence changes in other files.
     """

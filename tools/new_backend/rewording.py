@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Applies rewording.toml: texts of ours that a new backend does not have."""
+"""Applies rewording.toml, which lists texts of ours that a new backend must not have."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
 
 
 class StaleText(ValueError):
-    """A file does not have a text that rewording.toml replaces; the message says which."""
+    """Raised if a file lacks a text that rewording.toml replaces; the message names both."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Rewording:
                     texts.append(_Text(entry["ours"], entry.get("theirs", "")))
 
     def apply(self, path: str, text: str) -> str:
-        """Returns the text of a file as a new backend has it, still with our names.
+        """Returns the text that a file has in a new backend, still with our names.
 
         Raises:
             StaleText: the file has changed, so that rewording.toml needs a change too.

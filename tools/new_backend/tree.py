@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the files of a new backend out of the files of this workspace."""
+"""Makes the files of a new backend from this workspace's files."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ def make(root: Path, choice: Choice) -> Tree:
 
 
 def write(tree: Tree, folder: Path) -> None:
-    """Writes files into a folder, which is made."""
+    """Creates a folder and writes files into it."""
     for path, file in tree.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trees that are generated from this workspace: names, provenance, features and builds."""
+"""Trees generated from this workspace: names, provenance, features and builds."""
 
 import ast
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Brings changes of the sources into a generated repository that has changes of its own."""
+"""Merges changes in the sources into a generated repository that has changes of its own."""
 
 import subprocess
 import tempfile
@@ -11,7 +11,7 @@ from tools.new_backend.tree import File, Tree, write
 
 @dataclass
 class Changes:
-    """What an update does: paths by kind of change."""
+    """The result of an update: paths by kind of change."""
 
     # The sources alone changed, added or removed the file.
     changed: list[str] = field(default_factory=list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Updates of a generated repository: whose changes survive, and what is reported."""
+"""Updates of a generated repository: which changes survive, and what is reported."""
 
 from pathlib import Path
 

@@ -35,6 +35,7 @@ DESCRIPTION = """Tests a PyTorch device and reports what works, with evidence.
   python -m torch_device_conformance diff BEFORE.json AFTER.json
   python -m torch_device_conformance merge PART.json... --output DIR
   python -m torch_device_conformance model FILE [--device npu]
+  python -m torch_device_conformance table REPORT.json README.md [--check]
 
 Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 for a wrong flag,
 3 if the device cannot be used.
@@ -301,7 +302,10 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
                 f"{verdict.device_us:.1f} us on the device, {verdict.cpu_us:.1f} us on the CPU"
             )
     passed, of = report.required()
-    lines.append(f"required rows: {passed} of {of}; failed: {len(failed)}; report: {folder}")
+    waived = sum(waivers.reason(verdict) is not None for verdict in report.verdicts.values())
+    parts = [f"required rows: {passed} of {of}", f"failed: {len(failed)}"]
+    parts += [f"waived: {waived}"] if waived else []
+    lines.append("; ".join([*parts, f"report: {folder}"]))
     if len(failures) > len(failed):
         lines.append(f"{len(failures) - len(failed)} cases were not run; --resume runs them")
     return "\n".join(lines)

@@ -56,7 +56,7 @@ from torch_device_conformance.verdict.verdict import (
 NOT_IMPLEMENTED = re.compile(
     r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
     r"|Backend doesn't support|You should register|device_allocator INTERNAL ASSERT FAILED"
-    r"|Graph is not supported on|Unknown device type \w+ for Dlpack"
+    r"|Graph is not supported on|Unknown device type \w+ for Dlpack|Got unsupported ScalarType"
 )
 
 # The time in seconds after which `call_time` ends one measurement.

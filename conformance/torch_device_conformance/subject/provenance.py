@@ -54,7 +54,8 @@ def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
     module = getattr(torch, device.type, None)
     name = getattr(module, "__name__", "") if not subject.is_cpu else "torch"
     top = name.partition(".")[0] or device.type
-    found: dict[str, Any] = {"module": name}
+    # The object torch.<device> may have no name, because it need not be a module.
+    found: dict[str, Any] = {"module": name or ", ".join(Path(n).name for n in subject.imports)}
     try:
         found["version"] = importlib.metadata.version(top)
     except importlib.metadata.PackageNotFoundError:

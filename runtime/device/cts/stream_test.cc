@@ -214,7 +214,7 @@ TEST_F(Tier2StreamTest, AFullQueueMakesTheCallerWaitAndLosesNothing) {
   EXPECT_EQ(ran.load(), 20000);
 }
 
-// The gate that a stream waits for opens only after the hook was called.
+// The gate that a stream waits for opens only after the hook has been called.
 Gate* gate_of_hooks = nullptr;
 std::atomic<int> hooks_inside{0};
 std::atomic<int> hooks_called{0};
