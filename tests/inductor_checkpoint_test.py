@@ -38,7 +38,8 @@ class Attention(nn.Module):
     def _attend(self, x: Tensor) -> Tensor:
         parts = self.inputs(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(*parts.unbind(0))
-        return x + self.outputs(mixed.transpose(1, 2).flatten(2))
+        attended: Tensor = self.outputs(mixed.transpose(1, 2).flatten(2))
+        return x + attended
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = checkpoint(self._attend, x, use_reentrant=False)
