@@ -165,7 +165,7 @@ TEST_F(CopyTest, PeerCopiesCheckTheirDevices) {
                "orMemcpyHostToDevice");
   if (count_ > 1) {
     EXPECT_FAILS(orMemcpyPeer(destination, 0, source, 0, kSize), orErrorInvalidCopy,
-                 "must be on device 0");
+                 "gives the device of the destination as 0");
   }
 }
 
