@@ -323,8 +323,8 @@ def test_the_settings_of_the_environment() -> None:
         ("expandable_segments:True", "cannot grow in place"),
         ("backend:cudaMallocAsync", "there is only one allocator"),
         ("pinned_use_cuda_host_register:True", "not registered with CUDA"),
-        ("per_process_memory_fraction:2", "from 0 to 1, but is '2'"),
-        ("per_process_memory_fraction:half", "from 0 to 1, but is 'half'"),
+        ("per_process_memory_fraction:2", "between 0 and 1, but is '2'"),
+        ("per_process_memory_fraction:half", "between 0 and 1, but is 'half'"),
     ],
 )
 def test_settings_that_do_not_fit(setting: str, message: str) -> None:

@@ -291,7 +291,7 @@ def test_invalid_handle_of_a_storage_is_rejected(other: Peer) -> None:
     for handle, size, device, message in (
         (b"short", 400, 0, "ValueError: expected a handle of 64 bytes, but got 5 bytes"),
         (bytes(64), 400, 0, "these bytes are not a valid handle"),
-        (_C.export_storage(storage), 400, 1, "the bytes are on device 0, the stream is on 1"),
+        (_C.export_storage(storage), 400, 1, "on device 0, but the stream is on device 1"),
         (_C.export_storage(storage), 4000, 0, "400 bytes cannot be imported as a storage of 4000"),
         (
             _C.export_storage(storage),
