@@ -79,6 +79,13 @@ def entries():
 SUITES = {"planted": {"plain": entries}}
 """
 
+# Makes the trace crash, as torch's execution trace does on some sparse tensors.
+CRASHING_TRACE = """
+from torch_device_conformance.subject.routes import Observer
+
+Observer.routes = lambda self, run: os.abort()
+"""
+
 WAIVERS = """
 [[waiver]]
 cases = ["planted/*/differs"]
@@ -135,6 +142,7 @@ def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
     assert cos.verdict == HANG
     assert "planted.py" in cos.stack
     assert "in hang" in cos.stack
+    assert float(cos.seconds) == 5  # the case was not run a second time
     assert sin.verdict == FALLBACK
     assert mm.verdict == NATIVE
     made = load(tmp_path / "report.json").heading["description"]["provenance"]["backend"]
@@ -235,6 +243,16 @@ def test_modes_of_a_vendor_and_strict_waivers(tmp_path: Path) -> None:
     waivers.write_text(WAIVERS.replace("differs", "[ad]*s"))
     assert run(tmp_path, *flags)[0] == 0
     assert run(tmp_path, *flags, "--strict")[0] == 1
+
+
+def test_crash_of_the_trace_keeps_the_verdict(tmp_path: Path) -> None:
+    modes = tmp_path / "traced_modes.py"
+    modes.write_text(MODES.replace('"planted"', '"traced"') + CRASHING_TRACE)
+    status, found = run(tmp_path, "--modes", str(modes), *only("traced/*/agrees"))
+    assert status == 0
+    [verdict] = found.values()
+    assert (verdict.verdict, verdict.message) == (NATIVE, "(its routes are unknown)")
+    assert not verdict.routes
 
 
 def test_modes_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

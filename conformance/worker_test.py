@@ -6,43 +6,49 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from torch_device_conformance.execution.worker import Died, Silent, Worker
 
 
-def adder(first: int) -> Callable[[int], int]:
-    return lambda second: first + second
+def adder(first: int) -> Callable[[int], Iterator[int]]:
+    def answer(second: int) -> Iterator[int]:
+        yield first + second
+
+    return answer
 
 
-def answering() -> Callable[[str], str]:
-    def answer(request: str) -> str:
+def answering() -> Callable[[str], Iterator[str]]:
+    def answer(request: str) -> Iterator[str]:
+        if request.startswith("twice"):
+            yield "first"
+            request = request.removeprefix("twice, ")
         if request == "segv":
             print("about to read address 8", file=sys.stderr)
-            return ctypes.string_at(8).decode()
+            yield ctypes.string_at(8).decode()
         if request == "exit":
             os._exit(3)
         if request == "hang":
             time.sleep(600)
         if request == "raise":
             raise ValueError("not that")
-        return str(os.getpid())
+        yield str(os.getpid())
 
     return answer
 
 
-def slow() -> Callable[[int], int]:
+def slow() -> Callable[[int], Iterator[int]]:
     time.sleep(1)
-    return lambda request: request + 1
+    return adder(1)
 
 
-def endless() -> Callable[[str], str]:
+def endless() -> Callable[[str], Iterator[str]]:
     time.sleep(600)
     raise AssertionError
 
 
-def failing() -> Callable[[str], str]:
+def failing() -> Callable[[str], Iterator[str]]:
     raise LookupError("no device here")
 
 
@@ -51,6 +57,24 @@ def test_answers_in_a_process_of_its_own() -> None:
         assert worker.ask(2) == 42
         assert worker.ask(3) == 43
     with Worker(answering) as worker:
+        assert int(worker.ask("who")) != os.getpid()
+
+
+def test_last_answer_counts() -> None:
+    with Worker(answering) as worker:
+        assert worker.ask("twice") == worker.ask("who")
+
+
+def test_answer_before_a_failure_is_kept() -> None:
+    with Worker(answering) as worker, pytest.raises(Died) as died:
+        worker.ask("twice, exit")
+    assert died.value.answer == "first"
+    with Worker(answering) as worker, pytest.raises(Silent) as silent:
+        worker.ask("twice, hang", timeout=0.2)
+    assert silent.value.answer == "first"
+    with Worker(answering) as worker:
+        with pytest.raises(RuntimeError, match="ValueError: not that"):
+            worker.ask("twice, raise")
         assert int(worker.ask("who")) != os.getpid()
 
 

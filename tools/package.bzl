@@ -36,23 +36,6 @@ def _file_name(distribution):
     """Returns a distribution's name in the form that is used in file names."""
     return distribution.replace("-", "_").replace(".", "_").lower()
 
-def _write_metadata(ctx, path, fields):
-    """Writes METADATA: the fields, followed by the description."""
-    metadata = ctx.actions.declare_file(path)
-    if not ctx.file.description:
-        ctx.actions.write(metadata, fields)
-        return metadata
-    head = ctx.actions.declare_file(ctx.label.name + "_metadata_fields")
-    ctx.actions.write(head, fields)
-    ctx.actions.run_shell(
-        outputs = [metadata],
-        inputs = [head, ctx.file.description],
-        command = "cat \"$1\" \"$2\" > \"$3\"",
-        arguments = [head.path, ctx.file.description.path, metadata.path],
-        mnemonic = "WheelMetadata",
-    )
-    return metadata
-
 def _dist_info_impl(ctx):
     folder = "%s-%s.dist-info/" % (_file_name(ctx.attr.distribution), ctx.attr.version)
 
@@ -69,9 +52,8 @@ def _dist_info_impl(ctx):
         lines.append("Keywords: " + ",".join(ctx.attr.keywords))
     lines += ["Classifier: " + classifier for classifier in ctx.attr.classifiers]
     lines += ["Requires-Dist: " + requirement for requirement in ctx.attr.requires]
-    if ctx.file.description:
-        lines += ["Description-Content-Type: text/markdown", ""]
-    metadata = _write_metadata(ctx, folder + "METADATA", "".join([line + "\n" for line in lines]))
+    metadata = ctx.actions.declare_file(folder + "METADATA")
+    ctx.actions.write(metadata, "".join([line + "\n" for line in lines]))
 
     entry_points = ctx.actions.declare_file(folder + "entry_points.txt")
     lines = []
@@ -89,7 +71,6 @@ dist_info = rule(
     implementation = _dist_info_impl,
     attrs = {
         "classifiers": attr.string_list(doc = "Classifiers that the Python Package Index defines."),
-        "description": attr.label(allow_single_file = True, doc = "A page in Markdown."),
         "distribution": attr.string(doc = "Name of the distribution.", mandatory = True),
         "entry_points": attr.string_list_dict(
             doc = "Maps groups to entries 'NAME = MODULE:OBJECT'.",
@@ -102,7 +83,8 @@ dist_info = rule(
         "summary": attr.string(doc = "The description in one line.", mandatory = True),
         "version": attr.string(mandatory = True),
     },
-    doc = """The folder NAME-VERSION.dist-info without the files of an archive (WHEEL, RECORD).
+    doc = """The folder NAME-VERSION.dist-info without the files of an archive (WHEEL, RECORD), and
+without the description.
 
 With it in the runfiles, importlib.metadata finds the package's entry points as if it were
 installed. The wheel packs the same files.""",
@@ -123,12 +105,13 @@ def _wheel_impl(ctx):
     contents = ctx.actions.declare_file(ctx.label.name + ".json")
     ctx.actions.write(contents, json.encode(struct(
         dist_info = name + ".dist-info",
+        description = ctx.file.description.path if ctx.file.description else "",
         members = members,
         tag = tag,
     )))
     ctx.actions.run(
         outputs = [out],
-        inputs = depset([contents, ctx.file._archive], transitive = [files]),
+        inputs = depset([contents, ctx.file._archive] + ctx.files.description, transitive = [files]),
         executable = PYTHON,
         arguments = ["-I", ctx.file._archive.path, contents.path, out.path],
         mnemonic = "PyWheel",
@@ -139,6 +122,11 @@ def _wheel_impl(ctx):
 wheel = rule(
     implementation = _wheel_impl,
     attrs = {
+        "description": attr.label(
+            allow_single_file = True,
+            doc = "A page in Markdown. Only the wheel has it, so its changes do not run the tests " +
+                  "of the package again.",
+        ),
         "distribution": attr.string(doc = "As in the dist_info.", mandatory = True),
         "srcs": attr.label_list(
             allow_files = True,

@@ -187,8 +187,8 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
         std::tuple{source, request.source_device, "source"}}) {
     if (device != -1 && end.device != device) {
       return Fail(orErrorInvalidCopy,
-                  "%s: the call gives the device of the %s as %d, but that memory is on %s %d",
-                  function, which, device, end.device == -1 ? "the host:" : "device", end.device);
+                  "%s: the call gives the device of the %s as %d, but that memory is on device %d",
+                  function, which, device, end.device);
     }
   }
 

@@ -161,19 +161,17 @@ TEST_F(StreamTest, TheErrorOfADestroyedStreamReachesItsDevice) {
 TEST_F(StreamTest, TenThousandStreamsLeaveNoThreadsBehind) {
   const int before = ThreadCount();
   std::atomic<int> ran{0};
-  int most = 0;
   for (int number = 0; number < 10000; ++number) {
     const orStream_t stream = CreateStream();
     ASSERT_OK(orLaunchKernel(stream, [&ran] { ++ran; }));
     ASSERT_OK(orStreamDestroy(stream));
     if (number % 100 == 0) {
-      ASSERT_OK(orDeviceSynchronize());
-      most = std::max(most, ThreadCount());
+      // A destroyed stream's thread ends on its own, on a busy machine after some time.
+      ASSERT_TRUE(Eventually([&] { return ThreadCount() <= before + 100; })) << ThreadCount();
     }
   }
   ASSERT_OK(orDeviceSynchronize());
   EXPECT_EQ(ran.load(), 10000);
-  EXPECT_LT(most, 2000);  // on a busy machine some threads end late
   EXPECT_TRUE(Eventually([&] { return ThreadCount() <= before + 1; })) << ThreadCount();
 }
 

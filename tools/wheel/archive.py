@@ -31,7 +31,9 @@ def _member(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> None:
+def pack(
+    out: Path, members: Mapping[str, bytes], dist_info: str, tag: str, description: bytes = b""
+) -> None:
     """Writes a wheel.
 
     Args:
@@ -40,16 +42,20 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
             WHEEL and RECORD, which this function creates.
         dist_info: the folder's name, NAME-VERSION.dist-info.
         tag: PYTHON-ABI-PLATFORM.
+        description: a page in Markdown that METADATA ends with.
 
     Raises:
         ValueError: METADATA is not among the members.
     """
-    if f"{dist_info}/METADATA" not in members:
-        raise ValueError(f"{out.name}: {dist_info}/METADATA is missing: add the dist_info to srcs")
+    metadata = f"{dist_info}/METADATA"
+    if metadata not in members:
+        raise ValueError(f"{out.name}: {metadata} is missing: add the dist_info to srcs")
     wheel = (
         f"Wheel-Version: 1.0\nGenerator: torch_openreg\nRoot-Is-Purelib: false\nTag: {tag}\n"
     ).encode()
     files = {**members, f"{dist_info}/WHEEL": wheel}
+    if description:
+        files[metadata] += b"Description-Content-Type: text/markdown\n\n" + description
     record = []
     with zipfile.ZipFile(out, "w") as archive:
         # Metadata comes last, so that tools can change it in place (PEP 427).
@@ -64,7 +70,8 @@ def main(contents: str, out: str) -> None:
     """Packs the files that the JSON file `contents` names."""
     spec = json.loads(Path(contents).read_text(encoding="utf-8"))
     members = {name: Path(path).read_bytes() for name, path in spec["members"]}
-    pack(Path(out), members, spec["dist_info"], spec["tag"])
+    description = Path(spec["description"]).read_bytes() if spec["description"] else b""
+    pack(Path(out), members, spec["dist_info"], spec["tag"], description)
 
 
 if __name__ == "__main__":

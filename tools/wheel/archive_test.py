@@ -3,6 +3,7 @@
 
 import base64
 import csv
+import email
 import hashlib
 import os
 import subprocess
@@ -38,6 +39,16 @@ def test_modes_and_times(tmp_path: Path) -> None:
         assert {i.date_time for i in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     assert modes["thing/lib/libthing.so"] == 0o100755
     assert modes["thing/__init__.py"] == 0o100644
+
+
+def test_description_ends_the_metadata(tmp_path: Path) -> None:
+    out = tmp_path / "thing.whl"
+    pack(out, MEMBERS, INFO, TAG, b"# Thing\n")
+    with zipfile.ZipFile(out) as archive:
+        metadata = email.message_from_bytes(archive.read(f"{INFO}/METADATA"))
+    assert metadata["Version"] == "1.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload() == "# Thing\n"
 
 
 def test_pip_installs_it(tmp_path: Path) -> None:

@@ -72,11 +72,10 @@ def run(
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        words = (late.stderr or b"").decode(errors="replace").strip()[-300:]
-        raise Finding(
-            HANG,
-            f"the test process did not exit within {seconds:g} s; its stderr ends with: {words}",
-        ) from None
+        message = f"the test process did not exit within {seconds:g} s"
+        if words := (late.stderr or b"").decode(errors="replace").strip()[-300:]:
+            message += f"; its stderr ends with: {words}"
+        raise Finding(HANG, message) from None
     return Ended(done.returncode, done.stdout.strip(), done.stderr.strip())
 
 

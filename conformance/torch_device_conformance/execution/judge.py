@@ -5,8 +5,8 @@ import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,7 +33,6 @@ from torch_device_conformance.comparison.evidence import (
 from torch_device_conformance.contract.row import Backend, Finding, Row
 from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.execution.plan import TIERS
-from torch_device_conformance.execution.runner import Request
 from torch_device_conformance.mode.eager import Forward
 from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries, load
 from torch_device_conformance.subject.delay import delay_kernel
@@ -105,57 +104,61 @@ class Judge:
         load(settings.modes)
         self._observer = Observer(subject, self.device)
 
-    def __call__(self, request: Request) -> Verdict:
-        """Returns the verdict about a case."""
-        case = request.case
+    def __call__(self, case: Case) -> Iterator[Verdict]:
+        """Yields the verdict about a case, as `entry` does."""
         if case.suite == "contract":
-            return self.contract(case, rows()[case])
-        return self.entry(case, entries(case.suite, case.mode)[case.name], request.traced)
+            yield self.contract(case, rows()[case])
+        else:
+            yield from self.entry(case, entries(case.suite, case.mode)[case.name])
 
-    def entry(self, case: Case, entry: Entry, traced: bool = True) -> Verdict:
-        """Compares an entry of a database with the CPU and returns the verdict."""
+    def entry(self, case: Case, entry: Entry) -> Iterator[Verdict]:
+        """Compares an entry of a database with the CPU and yields the verdict.
+
+        If the entry's operators are traced, yields the verdict twice: before the trace, in case it
+        crashes, and after it, with the routes of the operators.
+        """
         dtype = getattr(torch, case.dtype)
         expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
         if expected_by == "cuda" and self.subject.is_cpu:
-            return Verdict(
+            yield Verdict(
                 case, NO_REFERENCE, "the CPU does not support the dtype", expected_by="cuda"
             )
+            return
         try:
             made = samples(entry, dtype, self.device, self.depth.seed)
         except ReferenceError_ as error:
-            return Verdict(case, NO_REFERENCE, str(error), expected_by=expected_by)
+            yield Verdict(case, NO_REFERENCE, str(error), expected_by=expected_by)
+            return
         evidence = judge(entry, dtype, self.device, self.depth, made)
-        verdict = verdict_of(evidence)
-        routes: dict[str, str] = {}
-        traced = traced and self._traced and case.mode not in REFUSALS
-        traced = traced and evidence.status != CPU_FAILS
-        if evidence.status == AGREES:
-            verdict = NATIVE
-            if traced:
-                verdict, routes = self._observer.routes(self._run(entry, made))
-        elif traced:
-            # A failure counts against the requested operator, not against those that it calls.
-            routes = self._observer.outermost(self._run(entry, made))
-        settle(self.device)
-        device_us = cpu_us = 0.0
-        if self._timed and evidence.status == AGREES and isinstance(entry, Forward):
-            sample = max(made, key=elements)
-            device_us, cpu_us = (call_time(entry, sample, d) for d in (self.device, CPU))
-        message = evidence.message
-        return Verdict(
+        agrees = evidence.status == AGREES
+        verdict = Verdict(
             case,
-            verdict,
-            message,
+            NATIVE if agrees else verdict_of(evidence),
+            evidence.message,
             sample=evidence.sample,
             largest=evidence.largest,
-            compared=evidence.compared if evidence.status == AGREES else "",
+            compared=evidence.compared if agrees else "",
             samples=evidence.samples,
-            routes=routes,
             expected_by=expected_by,
             seconds=evidence.seconds,
-            device_us=device_us,
-            cpu_us=cpu_us,
         )
+        if self._traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS:
+            yield replace(
+                verdict, message=f"{verdict.message} (its routes are unknown)".strip()
+            )
+            run = self._run(entry, made)
+            if agrees:
+                route, routes = self._observer.routes(run)
+                verdict = replace(verdict, verdict=route, routes=routes)
+            else:
+                # A failure counts against the requested operator, not against those that it calls.
+                verdict = replace(verdict, routes=self._observer.outermost(run))
+        settle(self.device)
+        if self._timed and agrees and isinstance(entry, Forward):
+            sample = max(made, key=elements)
+            device_us, cpu_us = (call_time(entry, sample, d) for d in (self.device, CPU))
+            verdict = replace(verdict, device_us=device_us, cpu_us=cpu_us)
+        yield verdict
 
     def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
         """Returns a function that runs the sample with the most elements.
@@ -244,17 +247,21 @@ def verdict_of(evidence: Evidence) -> str:
     return WRONG
 
 
-def prepare(subject: Subject, settings: Settings) -> Callable[[Request], Verdict]:
+def prepare(subject: Subject, settings: Settings) -> Callable[[Case], Iterator[Verdict]]:
     """Returns the function that judges cases in a worker."""
     return Judge(subject, settings)
 
 
-def prepare_description(subject: Subject) -> Callable[[None], dict[str, Any]]:
-    """Returns a function that returns the subject's description. Runs in a worker."""
+def prepare_description(subject: Subject) -> Callable[[None], Iterator[dict[str, Any]]]:
+    """Returns a function that yields the subject's description. Runs in a worker."""
     device = subject.load()
-    return lambda _: {
-        "provenance": provenance(subject, device),
-        "dispatch": {name: route(name, dispatch_key(device)) for name in overloads()},
-        "devices": Backend(subject, device).count(),
-        "delay_kernel": delay_kernel(device) is not None,
-    }
+
+    def describe(_: None) -> Iterator[dict[str, Any]]:
+        yield {
+            "provenance": provenance(subject, device),
+            "dispatch": {name: route(name, dispatch_key(device)) for name in overloads()},
+            "devices": Backend(subject, device).count(),
+            "delay_kernel": delay_kernel(device) is not None,
+        }
+
+    return describe

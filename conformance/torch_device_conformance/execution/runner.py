@@ -9,7 +9,7 @@ affect few later ones.
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch_device_conformance.contract.rows import rows
@@ -33,19 +33,6 @@ class Limits:
     seconds: float = 120.0
 
 
-@dataclass(frozen=True)
-class Request:
-    """A request to a worker.
-
-    Attributes:
-        case: the case to judge.
-        traced: whether to trace operators after the comparison, to determine their routes.
-    """
-
-    case: Case
-    traced: bool = True
-
-
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
     """Groups the cases: one group for each contract area, then one for each other case."""
     areas: dict[str, list[Case]] = {}
@@ -61,7 +48,7 @@ def groups(cases: Sequence[Case]) -> list[list[Case]]:
 def run(
     cases: Sequence[Case],
     limits: Limits,
-    prepare: Callable[..., Callable[[Request], Verdict]],
+    prepare: Callable[..., Callable[[Case], Iterator[Verdict]]],
     *arguments: Any,
 ) -> Iterator[Verdict]:
     """Yields a verdict for each case as soon as it is available.
@@ -104,10 +91,10 @@ def _run_groups(
     limits: Limits,
     report: Callable[[Verdict], None],
     stop: threading.Event,
-    prepare: Callable[..., Callable[[Request], Verdict]],
+    prepare: Callable[..., Callable[[Case], Iterator[Verdict]]],
     *arguments: Any,
 ) -> None:
-    worker: Worker[Request, Verdict] | None = None
+    worker: Worker[Case, Verdict] | None = None
     served = 0
     try:
         while True:
@@ -124,17 +111,8 @@ def _run_groups(
                     return
                 if worker is None:
                     worker, served = Worker(prepare, *arguments, preloaded=True), 0
-                worker, verdict = _ask(worker, Request(case), limits)
+                worker, verdict = _ask(worker, case, limits)
                 served = SHARD if case.suite == "contract" else served + 1
-                if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
-                    # torch's execution trace crashes on some sparse tensors. Retry without it.
-                    again = Worker(prepare, *arguments, preloaded=True)
-                    worker, untraced = _ask(again, Request(case, traced=False), limits)
-                    if untraced.verdict not in (CRASH, HANG):
-                        verdict = replace(
-                            untraced,
-                            message=f"{untraced.message} (its routes are unknown)".strip(),
-                        )
                 report(verdict)
     finally:
         if worker:
@@ -142,21 +120,26 @@ def _run_groups(
 
 
 def _ask(
-    worker: Worker[Request, Verdict], request: Request, limits: Limits
-) -> tuple[Worker[Request, Verdict] | None, Verdict]:
-    """Asks a worker for a verdict. Returns the worker, or None if it has ended, and the verdict."""
-    case = request.case
+    worker: Worker[Case, Verdict], case: Case, limits: Limits
+) -> tuple[Worker[Case, Verdict] | None, Verdict]:
+    """Asks a worker for a verdict. Returns the worker, or None if it has ended, and the verdict.
+
+    If the worker crashed or hung after it had judged the case, while it determined the routes of
+    its operators, that verdict counts: torch's execution trace crashes on some sparse tensors.
+    """
     row = rows().get(case)
     seconds = row.seconds if row else limits.seconds
     required = row.required if row else True
     try:
-        return worker, worker.ask(request, seconds)
+        return worker, worker.ask(case, seconds)
     except Died as died:
         if not worker.prepared:
             raise
-        return None, Verdict(case, CRASH, died.cause, stack=died.last_words, required=required)
+        return None, died.answer or Verdict(
+            case, CRASH, died.cause, stack=died.last_words, required=required
+        )
     except Silent as silent:
-        return None, Verdict(
+        return None, silent.answer or Verdict(
             case, HANG, str(silent), stack=silent.stacks, required=required, seconds=seconds
         )
     except RuntimeError as error:  # an exception of the kit, not of the subject

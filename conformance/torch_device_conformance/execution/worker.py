@@ -16,7 +16,8 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Generic, TypeVar
@@ -43,12 +44,14 @@ class Died(Exception):
     Attributes:
         cause: name of the signal that ended the process, its exit status, or "not ready ...".
         last_words: the end of the process's stderr output.
+        answer: the last answer that arrived before, or None.
     """
 
-    def __init__(self, cause: str, last_words: str) -> None:
+    def __init__(self, cause: str, last_words: str, answer: Any = None) -> None:
         super().__init__(f"{cause}: {last_words}" if last_words else cause)
         self.cause = cause
         self.last_words = last_words
+        self.answer = answer
 
 
 class Silent(TimeoutError):
@@ -56,11 +59,13 @@ class Silent(TimeoutError):
 
     Attributes:
         stacks: the stacks of the process's threads.
+        answer: the last answer that arrived before, or None.
     """
 
-    def __init__(self, message: str, stacks: str = "") -> None:
+    def __init__(self, message: str, stacks: str = "", answer: Any = None) -> None:
         super().__init__(message)
         self.stacks = stacks
+        self.answer = answer
 
 
 class Worker(Generic[Request, Answer]):
@@ -69,7 +74,8 @@ class Worker(Generic[Request, Answer]):
     Args:
         prepare: function that is called once in the process with `arguments`, and returns the
             function that answers. It must be importable by name. If it raises an exception, the
-            process ends.
+            process ends. The function that answers yields at least one answer; a later answer to
+            the same request replaces the earlier ones.
         arguments: arguments for `prepare`; they are pickled.
         preloaded: whether the process is forked from the fork server.
 
@@ -79,7 +85,7 @@ class Worker(Generic[Request, Answer]):
 
     def __init__(
         self,
-        prepare: Callable[..., Callable[[Request], Answer]],
+        prepare: Callable[..., Callable[[Request], Iterator[Answer]]],
         *arguments: Any,
         preloaded: bool = False,
     ) -> None:
@@ -98,17 +104,19 @@ class Worker(Generic[Request, Answer]):
         theirs.close()
 
     def ask(self, request: Request, timeout: float | None = None) -> Answer:
-        """Sends a request and waits for its answer.
+        """Sends a request and returns the last answer.
 
         Args:
             request: the request; it is pickled.
-            timeout: seconds to wait for the answer, not counting `prepare`; None waits forever.
+            timeout: seconds to wait for the last answer, not counting `prepare`; None waits
+                forever.
 
         Raises:
             Died: the process ended, or `prepare` did not return; the worker is closed.
             Silent: the timeout expired; the worker is closed.
             RuntimeError: the function raised an exception. The worker stays alive.
         """
+        answer: Any = None
         try:
             if not self.prepared:
                 if not self._connection.poll(PREPARING):
@@ -118,18 +126,25 @@ class Worker(Generic[Request, Answer]):
                 self._connection.recv()
                 self.prepared = True
             self._connection.send(request)
-            if not self._connection.poll(timeout):
-                stacks = self._stacks()
-                self.close()
-                raise Silent(f"no answer within {timeout:g} s", stacks)
-            good, answer = self._connection.recv()
+            end = None if timeout is None else time.monotonic() + timeout
+            while True:
+                left = None if end is None else max(0.0, end - time.monotonic())
+                if not self._connection.poll(left):
+                    stacks = self._stacks()
+                    self.close()
+                    raise Silent(f"no answer within {timeout:g} s", stacks, answer)
+                found = self._connection.recv()
+                if found is None:
+                    break
+                good, value = found
+                if not good:
+                    raise value
+                answer = value
         except (EOFError, ConnectionError):
             self._process.join()
-            died = Died(_cause(self._process.exitcode), self._last_words())
+            died = Died(_cause(self._process.exitcode), self._last_words(), answer)
             self.close()
             raise died from None
-        if not good:
-            raise answer
         result: Answer = answer
         return result
 
@@ -183,7 +198,7 @@ def _serve(
     connection: Connection,
     stderr: str,
     environment: dict[str, str],
-    prepare: Callable[..., Callable[[Any], Any]],
+    prepare: Callable[..., Callable[[Any], Iterator[Any]]],
     arguments: tuple[Any, ...],
 ) -> None:
     """Runs in the process: answers requests until the parent closes its end of the pipe."""
@@ -202,8 +217,9 @@ def _serve(
         except EOFError:
             return
         try:
-            reply = True, answer(request)
+            for found in answer(request):
+                connection.send((True, found))
+            connection.send(None)  # no further answer
         except Exception as error:
             # Send only the text, because some exceptions cannot be pickled.
-            reply = False, RuntimeError(f"{type(error).__name__}: {error}")
-        connection.send(reply)
+            connection.send((False, RuntimeError(f"{type(error).__name__}: {error}")))

@@ -4,7 +4,7 @@
 Each entry runs the same samples on the device and on the CPU, and the results are compared.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_device_conformance.comparison.comparison import Entry, Run
 from torch_device_conformance.comparison.transfer import transfer
 from torch_device_conformance.execution.judge import Judge, Settings
-from torch_device_conformance.execution.runner import Request
 from torch_device_conformance.model.recording import Argument, Recording, Signature, load, step
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import Case, Verdict
@@ -142,17 +141,16 @@ def seeded(phase: str, seed: int) -> None:
 
 def prepare(
     subject: Subject, settings: Settings, recording: Recording, path: Path
-) -> Callable[[Request], Verdict]:
+) -> Callable[[Case], Iterator[Verdict]]:
     """Returns the function that judges a recording's cases in a worker."""
     judge = Judge(subject, settings)
 
-    def evaluate(request: Request) -> Verdict:
-        case = request.case
+    def evaluate(case: Case) -> Iterator[Verdict]:
         entry: Entry = (
             Whole(path)
             if case.mode == WHOLE
             else Recorded(case.name, recording.calls[case.mode, case.name, case.dtype])
         )
-        return judge.entry(case, entry, request.traced)
+        yield from judge.entry(case, entry)
 
     return evaluate
