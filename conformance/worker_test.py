@@ -2,11 +2,14 @@
 """Checks that a parent gets a worker's answers, and detects its exceptions, crashes and hangs."""
 
 import ctypes
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from torch_device_conformance.execution.worker import Died, Silent, Worker
@@ -34,6 +37,16 @@ def answering() -> Callable[[str], Iterator[str]]:
         if request == "raise":
             raise ValueError("not that")
         yield str(os.getpid())
+
+    return answer
+
+
+def locking() -> Callable[[str], Iterator[str]]:
+    kept = []
+
+    def answer(request: str) -> Iterator[str]:
+        kept.append(multiprocessing.Lock())
+        yield request
 
     return answer
 
@@ -125,6 +138,25 @@ def test_failed_preparation_is_reported() -> None:
         worker.ask("who")
     assert died.value.cause == "exit status 1"
     assert "LookupError: no device here" in died.value.last_words
+
+
+def test_closed_worker_releases_its_semaphores() -> None:
+    code = """
+import worker_test
+from torch_device_conformance.execution.worker import Worker
+
+if __name__ == "__main__":
+    with Worker(worker_test.locking) as worker:
+        worker.ask("lock")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
 
 
 def test_close_ends_the_process() -> None:

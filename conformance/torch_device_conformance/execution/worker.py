@@ -28,6 +28,9 @@ Answer = TypeVar("Answer")
 # The time in seconds that a process has to write its stacks after a timeout.
 STACKS = 3.0
 
+# The time in seconds that a process has to exit once it has no more requests.
+EXITING = 1.0
+
 # The time in seconds after which a process that has not prepared itself counts as hung.
 PREPARING = 600.0
 
@@ -149,8 +152,13 @@ class Worker(Generic[Request, Answer]):
         return result
 
     def close(self) -> None:
-        """Ends the process immediately. A second call has no effect."""
+        """Ends the process. A second call has no effect.
+
+        An idle process exits by itself and releases its semaphores, of which Python would otherwise
+        warn at the end of the program. A busy process is killed.
+        """
         self._connection.close()
+        self._process.join(EXITING)
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
