@@ -63,19 +63,19 @@ def _accelerator(package: ModuleType) -> type:
         @staticmethod
         def parse_devices(devices: int | str | list[int]) -> list[int]:
             count = torch.accelerator.device_count()
-            if isinstance(devices, str):
-                # "-1" means all devices, "2" the first two, "1," the second.
-                indices = [int(index) for index in devices.split(",") if index.strip()]
-                devices = indices if "," in devices else indices[0]
-            if isinstance(devices, int):
-                devices = list(range(count if devices == -1 else devices))
-            missing = [index for index in devices if not 0 <= index < count]
+            indices = _indices(devices, count)
+            missing = [index for index in indices if not 0 <= index < count]
             if missing:
                 raise ValueError(
                     f"device index {missing[0]} is out of range: {DEVICE_TYPE} has {count} devices "
                     "(OPENREG_DEVICE_COUNT)"
                 )
-            return devices
+            if not indices or len(set(indices)) < len(indices):
+                raise ValueError(
+                    f"devices={devices!r} does not select different devices: pass their number,"
+                    ' -1 for all, or their indices, such as [0, 1] or "0,1"'
+                )
+            return indices
 
         @staticmethod
         def get_parallel_devices(devices: list[int]) -> list[torch.device]:
@@ -94,6 +94,22 @@ def _accelerator(package: ModuleType) -> type:
             return DEVICE_TYPE
 
     return Accelerator
+
+
+def _indices(devices: int | str | list[int], count: int) -> list[int]:
+    """Return the indices that Trainer's or Fabric's argument selects; [] if it has no meaning.
+
+    -1 and "-1" select all ``count`` devices, 2 and "2" the first two, [1] and "1," the second.
+    """
+    if isinstance(devices, str):
+        try:
+            numbers = [int(index) for index in devices.split(",") if index.strip()]
+        except ValueError:
+            numbers = []
+        devices = numbers if "," in devices or not numbers else numbers[0]
+    if isinstance(devices, int):
+        devices = list(range(count if devices == -1 else devices))
+    return devices
 
 
 def _with_precision(package: ModuleType, base: type, name: str) -> type:

@@ -239,6 +239,15 @@ def test_refuses_missing_devices(tmp_path: Path) -> None:
         trainer(tmp_path, devices=[99])
 
 
+@pytest.mark.refused
+@pytest.mark.parametrize("devices", ["several", ",", "0", -2, [0, 0]])
+def test_refuses_devices_that_select_none_or_one_twice(devices: Any) -> None:
+    """Calls the accelerator, because Trainer and Fabric reject some of these values themselves."""
+    accelerator = pl.accelerators.AcceleratorRegistry.get("openreg")
+    with pytest.raises(ValueError, match=r'their indices, such as \[0, 1\] or "0,1"'):
+        accelerator.parse_devices(devices)
+
+
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_fabric(precision: str) -> None:
     results = []
