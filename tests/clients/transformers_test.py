@@ -10,6 +10,7 @@ import transformers
 from torch import Tensor
 from torch.testing import assert_close
 
+from tests import child
 from tests.clients import tiny_models
 from tests.clients.comparison import (
     DEVICE,
@@ -218,3 +219,31 @@ def picture_of(values: Tensor) -> Any:
     from PIL import Image
 
     return Image.fromarray((values.permute(1, 2, 0) * 255).byte().numpy())
+
+
+@pytest.mark.refused  # only another process uses the device
+def test_generates_in_continuous_batches() -> None:
+    """Runs in a process that waits for each kernel: transformers omits a wait between streams."""
+    printed = child.output(CONTINUOUS, OPENREG_LAUNCH_BLOCKING="1")
+    assert printed.endswith("equal")
+
+
+CONTINUOUS = """
+import torch
+from tests.clients import torchvision_operators
+from tests.clients import tiny_models
+from transformers import ContinuousBatchingConfig, GenerationConfig
+
+model = tiny_models.decoder("Llama").eval().to("openreg")
+prompts = [[1, 5, 9, 20], [3, 4, 5, 6, 7, 8], [2, 2]]
+settings = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": 63, "pad_token_id": 0}
+batched = model.generate_batch(
+    prompts,
+    GenerationConfig(**settings),
+    ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64),
+)
+for prompt, result in zip(prompts, batched.values(), strict=True):
+    tokens = model.generate(torch.tensor([prompt], device="openreg"), **settings)
+    assert result.generated_tokens == tokens[0, len(prompt) :].tolist(), (result, tokens)
+print("equal")
+"""
