@@ -77,8 +77,9 @@ class Reclaim {
   // program that drops a pool therefore need not wait or empty the cache.
   void release_ended_pools();
 
-  // While more than the fraction `threshold` of the device's memory is reserved, returns the
-  // segment that has been unused longest. Called before a segment of `wanted` bytes is allocated.
+  // Called before a segment of `wanted` bytes is allocated. Returns the segments that have been
+  // unused longest, until the reserved memory plus `wanted` is at most the fraction `threshold` of
+  // the memory that the allocator may reserve.
   void collect_garbage(size_t wanted, double threshold);
 
  private:

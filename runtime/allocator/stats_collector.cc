@@ -8,7 +8,7 @@ namespace openreg::allocator {
 void StatsCollector::settle(Pool& pool, PoolLock lock) {
   const PoolQuantities raised_to = current_of(pool.usage());
   if (pool.index == 0 && pool.next.load(std::memory_order_relaxed) == nullptr) {
-    // if there is only one pool, `lock` is the lock of all pools
+    // There is only one pool, so `lock` already locks all pools.
     peaks_.settle(pools_->usages(), pool.index, raised_to);
     return;
   }
