@@ -29,8 +29,9 @@ class CachingAllocator;
 // Returns torch's allocator for this device type. It is never destroyed.
 OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 
-// Allocates like allocate(), but on `device`: the current device is neither read nor changed. The
-// memory belongs to that device's current stream. A size of 0 gives a DataPtr without memory.
+// Allocates like DeviceAllocator::allocate(), but on `device`: the current device is neither read
+// nor changed. The memory belongs to the current stream of `device`. For a size of 0, returns a
+// DataPtr without memory.
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
 // Allocates like allocate_on(), but for work on `stream`, which must be a stream of `device`.

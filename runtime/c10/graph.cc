@@ -167,7 +167,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
                                 "openreg: this device does not implement graphs "
                                 "(set_replay_function_launcher)");
     replays_ = c10::make_intrusive<Replays>();
-    // the command's own reference
+    // The command has its own reference.
     Replays* argument = c10::intrusive_ptr<Replays>(replays_).release();
     const orError_t error = launch(stream_, &Replays::begin, &Replays::release, argument);
     if (error != orSuccess) {
@@ -251,12 +251,12 @@ void Graph::replay() {
   }
   const DeviceScope scope(device_);
   const orStream_t stream = current_native_stream(device_);
-  // the thread that holds it may wait for space in the queue
+  // The thread that holds the mutex may wait for space in the queue.
   const auto lock = LockForWait(replaying_);
   if (replayed_ == nullptr) {
     OPENREG_CHECK(orEventCreate(&replayed_));
   }
-  // if the stream is being captured, the driver rejects the replay below
+  // If the stream is being captured, the driver rejects the replay below.
   const bool draws = draws_ && !is_capturing(stream);
   uint64_t place = 0;
   if (draws) {

@@ -31,7 +31,7 @@ inline constexpr bool kAddressSanitizer = true;
 inline constexpr bool kAddressSanitizer = false;
 #endif
 
-// Ends the test's process with a message if a condition is false.
+// If the condition is false, prints a message and ends the process of the test.
 #define REQUIRE(condition)                                                                 \
   do {                                                                                     \
     if (!(condition)) {                                                                    \
@@ -54,7 +54,7 @@ class ProcessTest : public testing::Test {
   ProcessTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-// Runs each body in a fresh process, which must end within a minute.
+// Runs the body in a new process, which must end within a minute.
 #define EXPECT_PROCESS(body, code, text) \
   EXPECT_EXIT(                           \
       {                                  \
