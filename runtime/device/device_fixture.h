@@ -119,7 +119,8 @@ class DeviceTest : public testing::Test {
   }
 
   // Makes launches asynchronous in every configuration. A test needs this if it queues work behind
-  // a kernel that it ends later. Otherwise its first launch would never return.
+  // a kernel and ends the kernel later. With launch blocking, the launch of that kernel would never
+  // return.
   void QueueLaunches() { ASSERT_OK(orSetLaunchBlocking(0)); }
 
   // Allocates `count` elements. Returns the device pointer and sets `*kernel_view` to the address

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// process_fixture.h - what the tests of first use, fork and exit share. Each test needs a process
-// in which the device has not been used. So each runs its body in its own process, by means of
-// gtest's death tests in the "threadsafe" style, which start the program again.
+// process_fixture.h - the common code of the tests of first use, fork and exit. Each of these tests
+// needs a process in which the device has not been used, so it runs its body in a new process. It
+// uses gtest's death tests in the "threadsafe" style, which start the program again.
 #ifndef RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 #define RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 

@@ -236,8 +236,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   std::atomic<uint32_t> signal_{0};
 
   alignas(64) std::atomic<uint32_t> parked_{0};  // the worker's own futex
-  // called by the worker of a destroyed stream after the last command
-  void (*on_end_)(Stream*) = nullptr;
+  void (*on_end_)(Stream*) = nullptr;  // the worker of a destroyed stream calls it at the end
   ErrorSink sink_;
 };
 

@@ -67,7 +67,7 @@ class Streams {
 
   HandleTable<Stream, Stream::kIndexBits, 1> table_;
   Stream* default_[OPENREG_MAX_DEVICES] = {};
-  // held while an error moves to its device, so that no reader misses the error
+  // Held while an error is moved to its device, so that no reader misses the error.
   std::mutex errors_mutex_;
   ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
 

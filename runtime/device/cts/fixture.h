@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// fixture.h - shared by the tests of the suite: checks of an error together with the last error of
-// the thread, memory that is freed after each test, and commands that end when the test says so.
+// fixture.h - the common code of the suite's tests: checks of an error and of the thread's last
+// error, memory that is freed after each test, and commands that run until the test ends them.
 #ifndef RUNTIME_DEVICE_CTS_FIXTURE_H_
 #define RUNTIME_DEVICE_CTS_FIXTURE_H_
 
