@@ -9,8 +9,8 @@
 
 namespace openreg {
 
-// Applies the variables once, at the first use of the device or of a diagnostic's settings,
-// whichever comes first. Throws for an invalid value, on every call.
+// Applies the variables once, at the first use of the device or of a diagnostic's settings. For an
+// invalid value, every call throws.
 OPENREG_API void read_environment();
 
 }  // namespace openreg

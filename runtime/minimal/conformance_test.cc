@@ -22,7 +22,7 @@ orError_t LaunchFill(orStream_t stream, void* memory, size_t count, uint32_t val
   return orLaunchKernel(stream, fill, &arguments, sizeof(arguments));
 }
 
-// The address is checked when the kernel runs.
+// The launch succeeds, because the address is checked only when the kernel runs.
 orError_t LaunchFailing(orStream_t stream) { return LaunchFill(stream, nullptr, 1, 0); }
 
 }  // namespace
