@@ -3,15 +3,17 @@
 // CachingAllocator - allocates the memory of one device. It keeps freed memory and reuses it for
 // the next request on the same stream, without a driver call and without waiting for the device.
 //
-// Layers, top down
-//   CachingAllocator     finds the pool of a stream; grows pools
-//   Reclaim, StatsCollector  return cached memory to the device; statistics over all pools
-//   PoolList             all pools; PoolMap: by stream; PrivatePools: those with an id
-//   Pool                 one stream's memory: slabs of small blocks (44 size classes), and the
-//                        blocks that other streams still use
-//   Heap                 best fit over ranges of segments, with splitting and merging; one small
-//                        and one large heap
-//   Source, Timeline     the device: segments; the progress of streams
+// Layers, top down:
+//   CachingAllocator  finds the pool of a stream, and grows pools
+//   Reclaim           returns cached memory to the device
+//   StatsCollector    computes statistics over all pools
+//   PoolList          contains all pools; PoolMap and PrivatePools find a pool by stream or by id
+//   Pool              manages one stream's memory: slabs of small blocks (44 size classes), and
+//                     blocks that other streams still use
+//   Heap              allocates ranges of segments (best fit) with splitting and merging; each pool
+//                     has one small and one large heap
+//   Source            provides segments of device memory
+//   Timeline          reports the progress of streams
 //
 // Ownership. Blocks belong to the allocator; the caller uses them from allocate() to free(). The
 // address of a Block is valid as long as the allocator. Source and Timeline belong to the caller
@@ -24,11 +26,12 @@
 // point they had reached at free(). Each stream must be identified by one handle; a null handle
 // would count as a separate stream.
 //
-// Threads. Any thread may call any function. allocate() and free() each take one spin lock, which
-// belongs to the stream's pool; they make no system call and no heap allocation. Growing a pool and
-// returning memory take one mutex, may wait for streams, and must not happen inside a kernel or
-// host callback. A block that other streams use may be freed there: the next call by a thread that
-// may wait marks those streams. Waiting leaves a kernel's error with its stream.
+// Threads. Any thread may call any function. allocate() and free() each acquire one spin lock,
+// which belongs to the stream's pool; they make no system call and no heap allocation. Growing a
+// pool and returning memory acquire one mutex, may wait for streams, and must not happen inside a
+// kernel or host callback. A block that other streams use may be freed inside a kernel or host
+// callback: the next call by a thread that may wait then makes the marks on those streams. A wait
+// does not consume a kernel's error, which remains with its stream.
 //
 // Fork. In a child process, allocate() throws Error(orErrorForked); free() and all other functions
 // do nothing.
@@ -88,8 +91,8 @@ class OPENREG_API CachingAllocator {
 
   // Private pools (see private_pool.h). Between begin_allocate_to_pool() and
   // end_allocate_to_pool(), allocations that `filter` accepts come from pool `id`. The filter is
-  // called on the allocating thread, with the stream as its argument. It does not affect memory
-  // that the pool already contains.
+  // called on the allocating thread, with the stream as its argument. Existing blocks are not
+  // affected.
   //
   // use_pool() and begin_allocate_to_pool() create the pool if necessary and add one use;
   // release_pool() removes one use. The first use determines the traits. While a pool has a use, it

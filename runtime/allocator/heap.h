@@ -30,8 +30,8 @@ class Bins {
  public:
   void insert(Block* range);
   void remove(Block* range);
-  // Returns the smallest range of at least `size` bytes, or null if there is none. The result may
-  // be up to a sixteenth larger than the smallest one.
+  // Returns a range of at least `size` bytes, or null if there is none. The range is the smallest
+  // one, or at most a sixteenth larger.
   Block* best_fit(size_t size, const SplitLimit& limit) const;
   size_t largest() const;
 

@@ -25,7 +25,6 @@
 // Threads. Any thread may call any function, except that a worker thread of a device may call only
 // free(); the next call by another thread then processes the block. A call may wait for room in a
 // stream's queue.
-// queue.
 #ifndef RUNTIME_ALLOCATOR_MEMCHECK_H_
 #define RUNTIME_ALLOCATOR_MEMCHECK_H_
 

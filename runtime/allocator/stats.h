@@ -32,8 +32,7 @@ enum Quantity : uint8_t {
   kAllocation,      // blocks that the program owns
   kSegment,         // segments allocated from the device
   kActive,          // blocks owned by the program or, after their free, still used by other streams
-  kInactiveSplit,   // free pieces in segments that cannot be released because they have an active
-                    // block
+  kInactiveSplit,   // free pieces of segments that also have an active block
   kAllocatedBytes,  // sizes of the blocks counted by kAllocation
   kReservedBytes,   // sizes of the segments
   kActiveBytes,     // sizes of the blocks counted by kActive

@@ -86,7 +86,7 @@ struct DiagnosticHooks {
       [](c10::DeviceIndex /*device*/, allocator::Source* memory) { return memory; };
   void (*on_allocator)(c10::DeviceIndex device, allocator::CachingAllocator* allocator) =
       [](c10::DeviceIndex /*device*/, allocator::CachingAllocator* /*allocator*/) {};
-  // Finds the block that contains `pointer`, if on_allocate() returned another address than the
+  // Finds the block that contains `pointer`, if on_allocate() returned an address other than the
   // block's own. Async-signal-safe.
   bool (*find_block)(c10::DeviceIndex device, const void* pointer,
                      allocator::CachingAllocator::Description* block) =

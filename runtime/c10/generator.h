@@ -10,7 +10,7 @@
 // CPU's default generator is never used.
 //
 // During a capture, the sequence does not advance. Captured launches reserve offsets that begin at
-// 0, and each replay reserves the same amount of numbers from the sequence (graph.h).
+// 0, and each replay reserves as many numbers from the sequence (graph.h).
 //
 // Threads: as for every torch generator, the caller must hold mutex() while it uses a generator.
 // reserve() acquires this mutex itself. GeneratorState has its own lock, because generators and

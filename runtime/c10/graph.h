@@ -61,8 +61,8 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   // Captures the current stream of the current device, which may be the default stream. If `pool`
   // is {0, 0}, the graph creates a pool.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
-  // Ends the capture. If the capture is invalid, throws the reason, and the Graph has the same
-  // state as before the capture.
+  // Ends the capture. If the capture is invalid, throws an exception with the reason and restores
+  // the state that the Graph had before the capture.
   void capture_end() override;
   void instantiate() override;
   void replay() override;

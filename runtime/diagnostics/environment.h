@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The environment variables that turn diagnostics on: OPENREG_LAUNCH_SITES,
-// OPENREG_STREAM_SANITIZER and OPENREG_MEMCHECK. Any thread may call this.
+// OPENREG_STREAM_SANITIZER and OPENREG_MEMCHECK. Any thread may call this
+// function.
 #ifndef RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
 #define RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
 

@@ -6,7 +6,6 @@
 // The driver has four parts: this one, memory.h, stream.h (streams and events) and kernels.cc. Each
 // part defines its own functions of openreg.h. unsupported.cc defines the tier 3 functions. Any
 // thread may call the functions in this header.
-// thread may call the functions declared here.
 #ifndef RUNTIME_MINIMAL_DRIVER_H_
 #define RUNTIME_MINIMAL_DRIVER_H_
 
