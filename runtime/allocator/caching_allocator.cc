@@ -60,7 +60,7 @@ CachingAllocator::~CachingAllocator() {
 
 Pool& CachingAllocator::add_pool(orStream_t stream) {
   check_may_wait("device memory was requested");
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   if (Pool* pool = common_.find(stream); pool != nullptr) {
     return *pool;
@@ -82,7 +82,7 @@ Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
     return *pool;
   }
   check_may_wait("device memory was requested");
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   Pool* pool = private_.find(id, stream);
   if (pool == nullptr) {
@@ -163,7 +163,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
                 "openreg: " + std::to_string(static_cast<ptrdiff_t>(size.requested)) +
                     " bytes of device memory were requested: a size cannot be negative");
   }
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   reclaim_.release_ended_pools();
   std::string reason;
@@ -395,7 +395,7 @@ void CachingAllocator::release_pool(PoolId id) {
   }
   private_.release(id);
   if (timeline_->may_wait()) {
-    const HostWait wait;  // the holder of growth_ may wait
+    const HostWait wait;  // the thread that holds growth_ may be waiting
     const std::lock_guard growth(growth_);
     reclaim_.release_ended_pools();
   }
@@ -436,7 +436,7 @@ void CachingAllocator::empty_cache(PoolId id) {
     return;
   }
   check_may_wait("the cache of device memory was emptied");
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   reclaim_.release_free_segments(id);
   source_->trim();

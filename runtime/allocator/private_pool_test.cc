@@ -145,7 +145,7 @@ TEST_F(PrivatePoolTest, ALastResortServesOthersBeforeTheyFail) {
   Block* small = allocate_in(kPool, 100, stream_);
   allocator_.free(allocate_in(kPool, 60 * kMiB, stream_));
   Block* common = allocator_.allocate(20 * kMiB, stream_);
-  EXPECT_EQ(pool_of(common), kCommonPool);  // the device had room
+  EXPECT_EQ(pool_of(common), kCommonPool);  // the device still has room
   Block* lent = allocator_.allocate(50 * kMiB, stream_);
   EXPECT_EQ(pool_of(lent), kPool);
   EXPECT_THROW(allocator_.allocate(50 * kMiB, stream_), OutOfMemoryError);

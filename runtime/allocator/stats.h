@@ -46,7 +46,7 @@ struct Stats {
   std::array<std::array<Stat, kPoolTypes>, kQuantities> stat{};
   // How often cached memory was returned because the device had no room.
   int64_t num_alloc_retries = 0;
-  int64_t num_ooms = 0;           // number of OutOfMemoryErrors thrown
+  int64_t num_ooms = 0;              // number of OutOfMemoryErrors thrown
   int64_t num_sync_all_streams = 0;  // how often an allocation had to wait for streams
   int64_t num_device_alloc = 0;      // number of successful calls to Source::allocate
   int64_t num_device_free = 0;       // number of calls to Source::free

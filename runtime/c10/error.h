@@ -17,10 +17,10 @@
 namespace openreg {
 
 // Throws the exception for `error`, with the calling thread's last error detail:
-//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as for others
+//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as for "others"
 //   orErrorNotSupported   c10::NotImplementedError (NotImplementedError, a RuntimeError)
 //   orErrorOutOfMemory    c10::OutOfMemoryError (torch.OutOfMemoryError)
-//   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError), in torch's words
+//   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError) with torch's own message
 //   others                c10::AcceleratorError (torch.AcceleratorError, a RuntimeError) with
 //                         `error` as its error_code
 [[noreturn]] OPENREG_API void throw_error(orError_t error);

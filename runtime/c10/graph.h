@@ -102,7 +102,8 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   std::vector<Drawn> generators_;
   bool draws_ = false;  // whether a replay uses random numbers
 
-  std::mutex replaying_;  // replays reserve random numbers in the order in which they are queued
+  // Held so that replays reserve random numbers in the order in which they are queued.
+  std::mutex replaying_;
   c10::intrusive_ptr<Replays> replays_;
   orEvent_t replayed_ = nullptr;  // recorded after the latest replay
 };

@@ -134,7 +134,8 @@ class ThreadBuffer {
 class ThreadBuffers {
  public:
   static ThreadBuffers& Get() {
-    static ThreadBuffers& buffers = *new ThreadBuffers;  // never destroyed: threads end late
+    // Never destroyed, because threads may end late.
+    static ThreadBuffers& buffers = *new ThreadBuffers;
     return buffers;
   }
 
@@ -185,7 +186,8 @@ class ThreadBuffers {
 class Names {
  public:
   static Names& Get() {
-    static Names& names = *new Names;  // never destroyed, like the records
+    // Never destroyed, because records refer to the names.
+    static Names& names = *new Names;
     return names;
   }
 

@@ -49,7 +49,7 @@ class LiveTable {
 
  private:
   struct Slot {
-    std::atomic<uintptr_t> base{0};  // 0: the slot is free
+    std::atomic<uintptr_t> base{0};  // 0 if the slot is free
     std::atomic<size_t> size{0};
   };
   static constexpr int kChunk = 1024;

@@ -23,7 +23,7 @@
 namespace openreg::device {
 
 struct HandleSlot {
-  std::atomic<uint64_t> handle{0};  // 0: no handle finds this object
+  std::atomic<uint64_t> handle{0};  // 0 if the object has no valid handle
   uint32_t index = 0;
   uint64_t generation = 0;
 };

@@ -228,8 +228,7 @@ TEST_F(IpcEventTest, AFileThatIsNotASharedPageIsRefused) {
     off_t size;
     bool sealed;
     const char* text;
-  // An access to missing pages would crash the process.
-  } kFiles[] = {{4096, false, "its size is not sealed"},
+  } kFiles[] = {{4096, false, "its size is not sealed"},  // an access would crash the process
                 {sizeof(SharedPage), false, "its size is not sealed"},
                 {4096, true, "is not a shared page"},
                 {sizeof(SharedPage), true, "is not a shared page"}};  // lacks the magic number

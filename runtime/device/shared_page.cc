@@ -191,8 +191,8 @@ MappedPage::State MappedPage::Query(MarkWord word) const {
   if (MemfdExists(place_)) {
     return State::kPending;
   }
-  return page_->Reached(word) ? State::kReached
-                              : State::kEnded;  // it may have reached the mark before it ended
+  // Check again, because the process may have reached the mark before it ended.
+  return page_->Reached(word) ? State::kReached : State::kEnded;
 }
 
 MappedPage::State MappedPage::Wait(MarkWord word) const {

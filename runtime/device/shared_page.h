@@ -36,7 +36,7 @@ struct SharedPage {
   static constexpr uint64_t kSlots = 32768;
   static constexpr uint64_t kStreams = uint64_t{1} << Stream::kIndexBits;
   struct Progress {
-    std::atomic<uint64_t> marks;   // number passed so far
+    std::atomic<uint64_t> marks;   // number of marks passed so far
     std::atomic<uint32_t> signal;  // futex: changes with each mark
     uint32_t unused;
   };
@@ -49,7 +49,7 @@ struct SharedPage {
     bool operator==(const Range&) const = default;
   };
   struct Slot {
-    std::atomic<uint64_t> serial;  // 0: free. The low bits are the slot's index
+    std::atomic<uint64_t> serial;  // 0 if free; the low bits are the slot's index
     std::atomic<MarkWord> capture;
     std::atomic<uint64_t> range[4];  // the words of a Range
 

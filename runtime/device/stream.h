@@ -126,8 +126,8 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // Makes the command report `activity` after it has run, with its start and end times. May be
   // called only within `fill` of StreamQueue::Enqueue.
   void Record(Command* command, const orActivity& activity);
-  // Returns the activity record of a command with `recorded` set. For the thread that runs the
-  // command.
+  // Returns the activity record of a command with `recorded` set. Must be called on the thread that
+  // runs the command.
   const orActivity& activity(const Command& command) const {
     return activities_[static_cast<size_t>(&command - ring_.get())];
   }
@@ -315,8 +315,8 @@ template <class Fill>
 
 inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments,
                               size_t size, const char* name, ErrorSink* sink) {
-  // The loads below must show all commands that this thread, or a thread with which it has
-  // synchronized, queued before this call. Commands that other threads queue concurrently may run
+  // The loads below see all commands that were queued before this call by this thread, or by a
+  // thread with which it has synchronized. Commands that other threads queue concurrently may run
   // before or after this kernel. `done` is loaded first, because it is never ahead of `tail`.
   if (done_.load(std::memory_order_acquire) != tail_.load(std::memory_order_relaxed)) {
     return false;

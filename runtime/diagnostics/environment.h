@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The environment variables that turn diagnostics on: OPENREG_LAUNCH_SITES,
-// OPENREG_STREAM_SANITIZER and OPENREG_MEMCHECK. Any thread may call this
-// function.
+// OPENREG_STREAM_SANITIZER and OPENREG_MEMCHECK. Any thread may call it.
 #ifndef RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
 #define RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
 

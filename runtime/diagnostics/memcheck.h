@@ -6,8 +6,8 @@
 // It connects torch with allocator::Memcheck. Each device has one allocator::Memcheck, which is
 // created together with the device's allocator and never destroyed. Memcheck is either on from the
 // first use of the device or never on, because the allocator cannot distinguish blocks with red
-// zones from other blocks. The next call that waits for the device throws the findings. Any thread
-// may call these functions if it holds no lock except the GIL.
+// zones from other blocks. The next call that waits for the device throws an exception with the
+// findings. Any thread may call these functions if it holds no lock except the GIL.
 #ifndef RUNTIME_DIAGNOSTICS_MEMCHECK_H_
 #define RUNTIME_DIAGNOSTICS_MEMCHECK_H_
 

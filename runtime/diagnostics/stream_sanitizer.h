@@ -51,7 +51,7 @@ OPENREG_API void sanitize_launch(orStream_t stream, const char* name);
 // Report changes to memory. If sanitize_allocation() throws, the caller must free the memory.
 void sanitize_allocation(const void* pointer, size_t bytes, orStream_t stream);
 void sanitize_free(const void* pointer);
-void sanitize_guard(const void* pointer, orStream_t stream);  // record_stream
+void sanitize_guard(const void* pointer, orStream_t stream);  // for record_stream()
 
 // Report an order of work, after the driver has established it.
 void sanitize_record(orEvent_t event, orStream_t stream);

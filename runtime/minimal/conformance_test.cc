@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Describes the minimal driver to the conformance suite.
+// Defines TestedDriver(), which describes the minimal driver to the conformance suite.
 #include "runtime/device/cts/driver.h"
 #include "runtime/minimal/openreg_minimal.h"
 
