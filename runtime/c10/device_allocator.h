@@ -34,7 +34,7 @@ OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 // DataPtr without memory.
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
-// Allocates like allocate_on(), but for work on `stream`, which must be a stream of `device`.
+// Allocates like allocate_on(), for work on `stream`, which must be a stream of `device`.
 c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_t stream);
 
 // Frees a block. This is the deleter of every DataPtr from this allocator.

@@ -126,7 +126,8 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   void free_used() {
     std::vector<Used> done;
     {
-      // The thread that holds it may be recording an event, which may wait for space in a queue.
+      // The thread that holds the mutex may be recording an event, which may wait for space in a
+      // queue.
       const auto lock = LockForWait(used_mutex_);
       const auto first = std::partition(used_.begin(), used_.end(), [this](Used& used) {
         return !std::ranges::all_of(used.events,

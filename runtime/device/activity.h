@@ -13,8 +13,8 @@
 //
 // A count of pending records, for both calls and commands, tells a flush whether all records are
 // written. A call first increments the count and then checks whether tracing is still on. The end
-// of tracing first stores its flag; the flush then reads the count. In either order of the two
-// threads, no call is missed.
+// of tracing first stores its flag; the flush then reads the count. No call is missed, regardless
+// of the order in which the two threads run.
 //
 // A CallActivity belongs to the thread that constructed it. Any thread may call the other
 // functions.

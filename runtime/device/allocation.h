@@ -3,7 +3,7 @@
 // allocation.h - the live blocks of device memory: those from orMalloc and imported ones.
 //
 // Each process has one Allocations object, with one lock. Blocks are allocated and freed rarely,
-// because a caching allocator sits above it. The object is never destroyed, because blocks may be
+// because their user is a caching allocator. The object is never destroyed, because blocks may be
 // freed until the process ends. The fault report finds blocks in the LiveTable without the lock.
 #ifndef RUNTIME_DEVICE_ALLOCATION_H_
 #define RUNTIME_DEVICE_ALLOCATION_H_

@@ -251,7 +251,7 @@ orError_t Graph::Launch(const StreamQueue& queue) {
   ErrorSink* sink = blocking ? own.get() : &stream->sink();
   uint64_t position = stream->tail();
   {
-    // The thread that holds it may wait for room in the queue.
+    // The thread that holds launch_ may wait for room in the queue.
     const auto lock = LockForWait(launch_);
     if (nodes_.empty()) {
       return orSuccess;

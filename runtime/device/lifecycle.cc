@@ -93,8 +93,8 @@ orError_t Initialize() {
   static const bool hooked = [] {
     InstallFaultReport();
     // Register the handler at the first use and not when the library is loaded. Exit handlers run
-    // in reverse order. This one therefore runs before everything that has been loaded so far, and
-    // that kernels may use, is torn down.
+    // in reverse order of registration. This one therefore runs before the exit handlers of all
+    // libraries that have been loaded so far and that kernels may use.
     return std::atexit(EndThreads) == 0;
   }();
   if (!hooked) {

@@ -3,7 +3,7 @@
 // Implements the C functions that share parts of allocations with other processes, in stream order.
 //
 // A handle identifies three things: a range of a memfd, a process that has the memfd open, and a
-// slot on the exporter's shared page (shared_page.h). The slot marks the work that was queued on
+// slot on the exporter's shared page (shared_page.h). The slot captures the work that was queued on
 // the exporter's stream. The importer first locks the range (imported_file.h) and then removes the
 // serial number from the slot. The exporter may therefore be the owner or an importer of the
 // memory. If an importer is killed, its imports end. The ranges of one file share a descriptor.

@@ -15,7 +15,7 @@ orActivity Submission::RecordOf(const Work& work, const CallActivity& call) {
   return record;
 }
 
-// A kernel that wraps another one: it runs it and adds the times to its activity record.
+// A kernel that runs another kernel and adds the times to the activity record.
 struct RecordedKernel {
   orKernelFunction_t kernel;
   const void* arguments;

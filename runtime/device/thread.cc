@@ -74,7 +74,7 @@ bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* 
     sigdelset(&blocked, fault);
   }
   pthread_sigmask(SIG_SETMASK, &blocked,
-                  &before);  // the new thread inherits it from its first instruction
+                  &before);  // the new thread inherits this mask
   const int error = pthread_create(thread, nullptr, Enter, start.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {

@@ -112,8 +112,8 @@ orError_t FirstUse() {
   }
   RETURN_IF_ERROR(ReserveMemory(settings.device_count, settings.device_memory));
   Streams::Get().CreateDefaults(settings.device_count);
-  // Exit handlers run in reverse order. This one therefore runs before everything that has been
-  // loaded so far, and that kernels may use, is torn down.
+  // Exit handlers run in reverse order of registration. This one therefore runs before the exit
+  // handlers of all libraries that have been loaded so far and that kernels may use.
   if (std::atexit(EndThreads) != 0) {
     return Fail(orErrorSystem, "cannot register the device's exit handler: out of host memory");
   }

@@ -12,11 +12,6 @@
 //   memory that kernels access (read-write)  | device 0 | device 1 | ...
 //
 // Any thread may call these functions.
-//
-//   addresses from orMalloc (PROT_NONE)      | device 0 | device 1 | ...
-//   memory that kernels access (read-write)  | device 0 | device 1 | ...
-//
-// Any thread may call these functions.
 #ifndef RUNTIME_MINIMAL_MEMORY_H_
 #define RUNTIME_MINIMAL_MEMORY_H_
 

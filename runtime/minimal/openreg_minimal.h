@@ -50,7 +50,7 @@ typedef struct orOperand {
 
 typedef struct orKernelArguments {
   int rank;          // number of dimensions in `sizes`
-  int kept;          // number of dimensions that `out` has, too
+  int kept;          // number of these dimensions that `out` has
   int element_size;  // in bytes
   int64_t sizes[OPENREG_MINIMAL_MAX_RANK];
   orOperand out, a, b;

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// driver.h - what a driver tells the conformance suite about itself.
+// driver.h - the description of a driver for the conformance suite.
 //
 // The suite tests every function of openreg.h through that header alone. Two things differ between
 // drivers: the optional parts that a driver has, and the way in which a program obtains a kernel.
 // The test of a driver defines TestedDriver() and links the suite (see docs/device.md):
-//
-//   const openreg::cts::Driver& openreg::cts::TestedDriver() {
-//     static const Driver driver{kTier2 | kGraphs, LaunchFill, LaunchFailing};
-//     return driver;
-//   }
 //
 //   const openreg::cts::Driver& openreg::cts::TestedDriver() {
 //     static const Driver driver{kTier2 | kGraphs, LaunchFill, LaunchFailing};
