@@ -48,8 +48,7 @@ Element* Data(const orOperand& operand) {
   return static_cast<Element*>(operand.data);
 }
 
-// For each element of `out`, sums function(a, b, scalar) over the reduced dimensions in double
-// precision.
+// Sums function(a, b, scalar) over the reduced dimensions into `out`, in double precision.
 template <float (*kFunction)(float a, float b, float scalar)>
 void Compute(const orKernelArguments& arguments) {
   const float* a = Data<float>(arguments.a);
@@ -65,8 +64,7 @@ void Compute(const orKernelArguments& arguments) {
   });
 }
 
-// Rounds only once, like a fused multiply-add, because the product of two floats is exact in double
-// precision.
+// Rounds only once, because the product of two floats is exact in double precision.
 float Add(float a, float b, float scalar) {
   return static_cast<float>(a + double{scalar} * double{b});
 }
