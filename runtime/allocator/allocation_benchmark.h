@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation_benchmark.h - shared by the benchmarks that measure the combined cost of an allocation
-// and its free. The memory is not touched.
+// allocation_benchmark.h - code for the benchmarks that measure the combined cost of an allocation
+// and its free. They do not touch the memory.
 //
-// A Memory is a type that defines a type Piece and the functions `Piece allocate(size_t bytes)` and
-// `void free(Piece)`.
+// The template parameter Memory must define a type Piece and the functions `Piece allocate(size_t
+// bytes)` and `void free(Piece)`.
 #ifndef RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 #define RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 
@@ -18,7 +18,8 @@
 
 namespace openreg::allocator {
 
-// Registers one size for each path through the allocator, and one that malloc maps on every call.
+// Registers one size for each path through the allocator, and one size that malloc maps on every
+// call.
 inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgName("bytes");
   for (const int64_t bytes : {4, 512, 4096, 65536, 262144, 1048576, 4194304, 67108864}) {
@@ -39,7 +40,7 @@ struct System {
   static void free(Piece piece) { ::free(piece); }
 };
 
-// Measures iterations that allocate `burst` blocks and free them in the same order.
+// Measures iterations that each allocate `burst` blocks and free them in the same order.
 // items_per_second counts the blocks of all threads.
 template <class Memory>
 void allocate_and_free(benchmark::State& state, const Memory& memory, size_t burst) {

@@ -31,7 +31,7 @@ const Block* BlockStore::find(const void* pointer) const {
       if (state == BlockState::kSpare || state == BlockState::kSlab) {
         continue;
       }
-      // The difference is unsigned, so an address before the block counts as far behind it.
+      // The subtraction is unsigned, so an address before the block yields a huge value.
       if (address - reinterpret_cast<uintptr_t>(load(block.pointer)) < load(block.size)) {
         return &block;
       }
@@ -55,8 +55,8 @@ std::vector<const Block*> BlockStore::slab_blocks() const {
 }
 
 void BlockStore::grow() {
-  // The intrusive list owns the chunk. It is read without a lock and therefore has no smart
-  // pointers.
+  // The intrusive list owns the chunk. The list has no smart pointers, because it is read without a
+  // lock.
   auto* chunk = new Chunk;
   for (Block& block : chunk->blocks) {
     block.stream = stream_;

@@ -3,15 +3,15 @@
 // Block - the allocator's record of one piece of device memory, with the Segment and Slab that link
 // blocks.
 //
-// A segment is the memory returned by one call to Source::allocate. It is divided into ranges, each
-// with a block, linked in address order. A range is free, handed out, or the carrier of a slab,
-// which is a run of small blocks of equal size. All records are in host memory; nothing is ever
-// written to the device memory itself.
+// A segment is the memory returned by one call to Source::allocate. It is divided into ranges in
+// address order, and each range has a block. A range is free, handed out, or the carrier of a slab.
+// A slab is a run of small blocks of equal size. All records are in host memory; the allocator
+// never writes to the device memory itself.
 //
-// Blocks belong to one stream's pool and keep their address until the allocator is destroyed: an
-// unused block waits in the pool's BlockStore for its next use. Any thread may therefore read any
-// block at any time (describe() does so in a signal handler). Fields that are read without the
-// pool's lock are written with publish().
+// A block belongs to one stream's pool and keeps its address until the allocator is destroyed: when
+// it is unused, the pool's BlockStore keeps it for reuse. Any thread may therefore read any block
+// at any time (describe() does so in a signal handler). Fields that are read without the pool's
+// lock are written with publish().
 #ifndef RUNTIME_ALLOCATOR_BLOCK_H_
 #define RUNTIME_ALLOCATOR_BLOCK_H_
 
@@ -31,28 +31,29 @@ class Pool;
 struct Block;
 
 enum class BlockState : uint8_t {
-  kSpare,      // a record without memory, in the BlockStore
+  kSpare,      // a record without memory, stored in the BlockStore
   kFree,       // memory that may be handed out
-  kAllocated,  // memory that the program holds
+  kAllocated,  // memory that the program owns
   kPending,    // freed memory that other streams still use
-  kSlab,       // the carrier of a slab, never handed out itself
+  kSlab,       // the carrier of a slab, which itself is never handed out
 };
 
 struct Segment {
   void* base = nullptr;
   size_t size = 0;
   PoolType type = kSmallPool;
-  int64_t uses = 0;    // number of ranges that are handed out, pending, or slabs with such blocks
-  int64_t pieces = 0;  // number of ranges; a slab counts as its blocks
+  // Number of ranges that are handed out or pending, or are slabs with such blocks.
+  int64_t uses = 0;
+  int64_t pieces = 0;  // number of ranges, where a slab counts as the number of its blocks
   Block* first = nullptr;
-  uint64_t idle = 0;  // how often a pool grew since the segment's last use
+  uint64_t idle = 0;  // number of times that a pool grew since the segment was last used
 };
 
-// A run of blocks in one size class. It is linked in the list of its class while it has a free
-// block.
+// A run of blocks in one size class. The list of its class contains the slab while the slab has a
+// free block.
 struct Slab {
-  Block* carrier = nullptr;  // the range that it divides
-  Block* free = nullptr;     // freed blocks, the latest first
+  Block* carrier = nullptr;  // the range that the slab divides
+  Block* free = nullptr;     // freed blocks, most recently freed first
   int size_class = 0;
   uint32_t capacity = 0;  // number of blocks that fit
   uint32_t cut = 0;       // number of blocks created so far, at the start of the range
@@ -61,12 +62,12 @@ struct Slab {
   Slab* next = nullptr;
 };
 
-// The record of a piece of memory. It takes 128 bytes; the fields that allocate and free touch come
-// first.
+// The record of a piece of memory. It occupies 128 bytes. The fields that allocate and free access
+// come first.
 struct alignas(64) Block {
-  // Members for the block's owner; constant from allocate() to free().
+  // Members for the block's owner. They do not change between allocate() and free().
   void* pointer = nullptr;
-  size_t size = 0;       // bytes that the owner may use: `requested`, rounded up
+  size_t size = 0;       // bytes that the owner may use: `requested` rounded up
   size_t requested = 0;  // bytes that the owner requested
   orStream_t stream = nullptr;
   int device = 0;
@@ -77,12 +78,12 @@ struct alignas(64) Block {
   Pool* pool = nullptr;        // never changes
   Block* next_free = nullptr;  // in the free list of its slab, bin or store
   Block* previous_free = nullptr;
-  Slab* slab = nullptr;        // the slab of a block in a slab, otherwise null
-  Segment* segment = nullptr;  // the segment of a range, otherwise null
+  Slab* slab = nullptr;        // the slab that contains this block, or null
+  Segment* segment = nullptr;  // the segment of this range; null for a slab's block
   Block* previous = nullptr;   // neighbors of a range in its segment
   Block* next = nullptr;
-  // Other streams that use the block, from record_stream(). While the block is kPending, only their
-  // number matters: it is the number of marks that have not passed.
+  // The other streams that use the block, from record_stream(). While the block is kPending, only
+  // the number of elements matters: it is the number of marks that have not passed.
   std::vector<orStream_t> users;
 };
 static_assert(sizeof(Block) == 128);
@@ -97,8 +98,8 @@ inline T load(const T& field) {
   return std::atomic_ref<T>(const_cast<T&>(field)).load(std::memory_order_relaxed);
 }
 
-// The unused blocks of one pool, and the memory that holds all of its blocks. Guarded by the pool's
-// lock, except for find().
+// The unused blocks of one pool. The store also owns the memory of all the pool's blocks. Guarded
+// by the pool's lock, except find().
 class BlockStore {
  public:
   BlockStore(Pool* pool, orStream_t stream, int device)
@@ -118,12 +119,12 @@ class BlockStore {
   }
   void recycle(Block* block);
 
-  // Returns the block that contains the byte at `pointer` and is not the carrier of a slab, or
-  // null. Takes no lock and reads only blocks, so a signal handler may call it. The answer may be
+  // Returns the block that contains the byte at `pointer`, or null; never returns the carrier of a
+  // slab. Takes no lock and reads only blocks, so a signal handler may call it. The result may be
   // wrong for memory that other threads are allocating or freeing at the same time.
   const Block* find(const void* pointer) const;
 
-  // Returns the blocks into which slabs are divided, in address order. Requires the pool's lock.
+  // Returns the blocks of all slabs, in address order. Requires the pool's lock.
   std::vector<const Block*> slab_blocks() const;
 
  private:

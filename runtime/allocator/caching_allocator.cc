@@ -12,10 +12,12 @@
 namespace openreg::allocator {
 namespace {
 
-// The largest request. It exceeds any device's memory, but sums of sizes still cannot overflow.
+// The largest request. It exceeds the memory of any device, but is small enough that sums of sizes
+// cannot overflow.
 constexpr size_t kLargestRequest = size_t{1} << 46;
 
-// True in a forked child, where locks may be held by threads that exist only in the parent.
+// Whether this process is a forked child. There, locks may be held by threads that exist only in
+// the parent.
 std::atomic<bool> forked{false};
 
 bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
@@ -58,7 +60,7 @@ CachingAllocator::~CachingAllocator() {
 
 Pool& CachingAllocator::add_pool(orStream_t stream) {
   check_may_wait("device memory was requested");
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   if (Pool* pool = common_.find(stream); pool != nullptr) {
     return *pool;
@@ -74,13 +76,13 @@ Pool& CachingAllocator::make_pool(orStream_t stream) {
                     [this](Pool& pool) { pool.set_split_limit(settings()->split); });
 }
 
-// Returns the Pool of a private pool that is being visited. Adds it if necessary.
+// Returns the Pool of a private pool that is being visited, and creates this Pool if necessary.
 Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
   if (Pool* pool = private_.find(id, stream); pool != nullptr) {
     return *pool;
   }
   check_may_wait("device memory was requested");
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   Pool* pool = private_.find(id, stream);
   if (pool == nullptr) {
@@ -117,8 +119,8 @@ Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
   return block;
 }
 
-// Returns the size that a request has in this pool. If each block is a segment of its own, there
-// are no slabs, and no segments of small ranges.
+// Returns the size of a request in this pool. If each block is a whole segment, the size is above
+// kLargestSmall, so that the pool has no slabs and no segments for small ranges.
 CachingAllocator::Size CachingAllocator::size_in(const Pool& pool, Size size) {
   return {.requested = size.requested,
           .bytes = pool.whole ? std::max(size.bytes, kLargestSmall + 1) : size.bytes};
@@ -144,8 +146,8 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   return block;
 }
 
-// Throws inside a kernel or host callback. Called before growth_ is taken, because its holder may
-// be waiting for the very kernel that makes this call.
+// Throws inside a kernel or host callback. Called before growth_ is acquired, because the thread
+// that holds growth_ may be waiting for the very kernel that makes this call.
 void CachingAllocator::check_may_wait(const char* what) const {
   if (!timeline_->may_wait()) {
     throw Error(orErrorNotPermitted, std::string("openreg: ") + what +
@@ -161,15 +163,15 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
                 "openreg: " + std::to_string(static_cast<ptrdiff_t>(size.requested)) +
                     " bytes of device memory were requested: a size cannot be negative");
   }
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   reclaim_.release_ended_pools();
   std::string reason;
   if (size.bytes > kLargestRequest) {
     throw_out_of_memory(pool, size.requested, reason);
   }
-  // Try the cache again: another thread may have grown this pool or returned memory while this one
-  // was waiting.
+  // Try the cache again: while this thread was waiting, another thread may have grown this pool or
+  // returned memory.
   const auto attempt = [&] {
     Block* block = allocate_cached(pool, size);
     return block != nullptr ? block : grow(pool, size, &reason);
@@ -207,7 +209,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   throw_out_of_memory(pool, size.requested, reason);
 }
 
-// Allocates from the free memory of private pools that lend it, for the stream of `pool`.
+// Allocates from the free memory of private pools that are a last resort, on the stream of `pool`.
 Block* CachingAllocator::allocate_from_last_resort(const Pool& pool, Size size) {
   for (const PoolId& id : private_.last_resorts()) {
     const PrivatePools::Visit visit = private_.visit_by_id(id);
@@ -393,7 +395,7 @@ void CachingAllocator::release_pool(PoolId id) {
   }
   private_.release(id);
   if (timeline_->may_wait()) {
-    const HostWait wait;  // the holder of growth_ may wait
+    const HostWait wait;  // the thread that holds growth_ may be waiting
     const std::lock_guard growth(growth_);
     reclaim_.release_ended_pools();
   }
@@ -434,7 +436,7 @@ void CachingAllocator::empty_cache(PoolId id) {
     return;
   }
   check_may_wait("the cache of device memory was emptied");
-  const HostWait wait;  // the holder of growth_ may wait
+  const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);
   reclaim_.release_free_segments(id);
   source_->trim();

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // CachingAllocator - allocates the memory of one device. It keeps freed memory and reuses it for
-// the next request on the same stream, without a call to the device and without waiting for it.
+// the next request on the same stream, without a driver call and without waiting for the device.
 //
-// Layers, top down
-//   CachingAllocator     finds the pool of a stream; grows pools
-//   Reclaim, StatsCollector  return cached memory to the device; statistics over all pools
-//   PoolList             all pools; PoolMap: by stream; PrivatePools: those with an id
-//   Pool                 one stream's memory: slabs of small blocks (44 size classes), and the
-//                        blocks that other streams still use
-//   Heap                 best fit over ranges of segments, with splitting and merging; one small
-//                        and one large heap
-//   Source, Timeline     the device: segments; the progress of streams
+// Layers, top down:
+//   CachingAllocator  finds the pool of a stream, and grows pools
+//   Reclaim           returns cached memory to the device
+//   StatsCollector    computes statistics over all pools
+//   PoolList          contains all pools; PoolMap and PrivatePools find a pool by stream or by id
+//   Pool              manages one stream's memory: slabs of small blocks (44 size classes), and
+//                     blocks that other streams still use
+//   Heap              allocates ranges of segments (best fit) with splitting and merging; each pool
+//                     has one small and one large heap
+//   Source            provides segments of device memory
+//   Timeline          reports the progress of streams
 //
 // Ownership. Blocks belong to the allocator; the caller uses them from allocate() to free(). The
 // address of a Block is valid as long as the allocator. Source and Timeline belong to the caller
@@ -24,11 +26,12 @@
 // point they had reached at free(). Each stream must be identified by one handle; a null handle
 // would count as a separate stream.
 //
-// Threads. Any thread may call any function. allocate() and free() each take one spin lock, which
-// belongs to the stream's pool; they make no system call and no heap allocation. Growing a pool and
-// returning memory take one mutex, may wait for streams, and must not happen inside a kernel or
-// host callback. A block that other streams use may be freed there: the next call by a thread that
-// may wait marks those streams. Waiting leaves a kernel's error with its stream.
+// Threads. Any thread may call any function. allocate() and free() each acquire one spin lock,
+// which belongs to the stream's pool; they make no system call and no heap allocation. Growing a
+// pool and returning memory acquire one mutex, may wait for streams, and must not happen inside a
+// kernel or host callback. A block that other streams use may be freed inside a kernel or host
+// callback: the next call by a thread that may wait then makes the marks on those streams. A wait
+// does not consume a kernel's error, which remains with its stream.
 //
 // Fork. In a child process, allocate() throws Error(orErrorForked); free() and all other functions
 // do nothing.
@@ -65,59 +68,62 @@ namespace openreg::allocator {
 class OPENREG_API CachingAllocator {
  public:
   CachingAllocator(int device, Source* source, Timeline* timeline);
-  ~CachingAllocator();  // returns all segments, including those of blocks in use
+  ~CachingAllocator();  // returns all segments, even those with blocks in use
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
   // Allocates a block of `bytes` bytes (at least 1), aligned to kAlignment, with undefined content.
-  // Never returns null. Throws OutOfMemoryError if the device has no room even after all cached
-  // memory was returned.
+  // Never returns null. Throws OutOfMemoryError if the device still has no room after all cached
+  // memory has been returned.
   Block* allocate(size_t bytes, orStream_t stream);
 
-  // Frees the block. Throws Error if the block is not in use. In one rare case it throws Error
-  // although the block was freed: a stream passed to record_stream() was destroyed, and the wait
-  // for the device that replaces its mark returned a kernel's error.
+  // Frees the block. Throws Error if the block is not in use. In one rare case, the block is freed
+  // and free() still throws Error: a stream passed to record_stream() was destroyed, so free()
+  // waited for the device instead of a mark, and a kernel had failed.
   void free(Block* block);
 
-  // Declares that work on `stream` uses the block (see Order). Not needed for the block's own
+  // Declares that work on `stream` uses the block (see Order). Unnecessary for the block's own
   // stream.
   void record_stream(Block* block, orStream_t stream);
 
   // Returns the block's own stream and the streams passed to record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;
 
-  // Private pools (see private_pool.h). From begin_allocate_to_pool() to end_allocate_to_pool(),
-  // allocations that `filter` accepts come from pool `id`. The filter is called with the stream, on
-  // the allocating thread. Other memory of the pool is not affected. use_pool() and
-  // begin_allocate_to_pool() create the pool if necessary and add one use; release_pool() removes
-  // one. The first use determines the traits. While a pool has a use, it keeps its segments,
-  // including free ones, because a captured graph keeps using their addresses. Afterwards, segments
-  // without a block in use return to the device automatically once their stream has no work, at
-  // release_pool() or when any pool allocates a segment. All of these functions throw Error for an
-  // invalid id.
+  // Private pools (see private_pool.h). Between begin_allocate_to_pool() and
+  // end_allocate_to_pool(), allocations that `filter` accepts come from pool `id`. The filter is
+  // called on the allocating thread, with the stream as its argument. Existing blocks are not
+  // affected.
+  //
+  // use_pool() and begin_allocate_to_pool() create the pool if necessary and add one use;
+  // release_pool() removes one use. The first use determines the traits. While a pool has a use, it
+  // keeps all its segments, even free ones, because a captured graph keeps using their addresses.
+  //
+  // When the pool has no use, segments without a block in use are returned to the device
+  // automatically. This happens once their stream has no work: in release_pool(), or when any pool
+  // allocates a segment. All of these functions throw Error for an invalid id.
   void use_pool(PoolId id, PoolTraits traits = {});
   void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
   void end_allocate_to_pool(PoolId id);
   void release_pool(PoolId id);
-  bool pool_exists(PoolId id) const;   // whether it has a use or a segment
+  bool pool_exists(PoolId id) const;   // whether the pool has a use or a segment
   int64_t pool_uses(PoolId id) const;  // 0 for a pool that does not exist
 
   // Waits for the work of the streams that own segments without a block in use, and returns these
-  // segments to the device. Also returns the device's free pages to the operating system. This
-  // applies to the common memory and to private pools without a use, or only to the private pool
-  // `id`, which is skipped if it is in use. Memory that a captured stream may use is kept; in that
-  // case, Error is thrown after the rest has been returned.
+  // segments to the device. Also returns the device's free pages to the operating system. Applies
+  // to the common memory and to private pools without a use. If `id` is a private pool, applies
+  // only to that pool, and skips it if it has a use. Keeps memory that a captured stream may use;
+  // in that case, throws Error after everything else has been returned.
   void empty_cache(PoolId id = kCommonPool);
 
-  // Changes the settings from the next allocation on. Existing blocks do not change.
+  // Changes the settings for later allocations. Existing blocks do not change.
   void set_settings(const Settings& settings);
   std::shared_ptr<const Settings> settings() const;
 
   // Returns a consistent snapshot of all segments with their blocks.
   std::vector<SegmentDescription> segments();
 
-  // Sets the observer that is called with each event from now on, or removes it if null. Calls to a
-  // replaced observer may still be in progress.
+  // Sets the observer, which is called for each later event. Null removes the observer. Calls to
+  // the previous observer may still be in progress when this function returns.
   void set_observer(Observer* observer);
 
   Stats stats();
@@ -125,8 +131,8 @@ class OPENREG_API CachingAllocator {
   void reset_peak();         // sets `peak` to `current`
 
   // Finds the block that contains the byte at `pointer`. Async-signal-safe: takes no lock and
-  // allocates nothing. If other threads allocate and free at the same time, the answer may be
-  // slightly out of date.
+  // allocates nothing. The result may be slightly out of date if other threads allocate and free at
+  // the same time.
   struct Description {
     const void* base;
     size_t size;  // the requested size if the block is in use
@@ -137,11 +143,11 @@ class OPENREG_API CachingAllocator {
   int device() const { return device_; }
 
  private:
-  // Conditions other than the cache that an allocation must check. They share one word, so an
-  // allocation pays for only one load while none is set.
+  // Conditions that an allocation must check besides the cache. They share one word, so an
+  // allocation needs only one load if none of them is set.
   enum Mode : uint32_t {
     kRedirect = 1,  // some allocations go to private pools
-    kObserve = 2,   // there is an observer, which is also called for frees
+    kObserve = 2,   // an observer is set; also checked by free()
     kRound = 4,     // sizes are rounded up: Settings::divisions
   };
 
@@ -152,7 +158,7 @@ class OPENREG_API CachingAllocator {
   Pool& add_pool(orStream_t stream);
   Pool& make_pool(orStream_t stream);
   Pool& private_pool_of(PoolId id, orStream_t stream);
-  // The bytes that a caller requested, and these bytes rounded up by Settings::divisions.
+  // A request's size in bytes: as the caller requested it, and rounded up by Settings::divisions.
   struct Size {
     size_t requested;
     size_t bytes;
@@ -184,12 +190,12 @@ class OPENREG_API CachingAllocator {
   PrivatePools private_;
   std::mutex redirecting_;  // serializes begin and end of redirections, which set kRedirect
 
-  // Serializes growing pools, returning memory and adding pools. Taken before any pool's lock.
+  // Serializes growing pools, returning memory and adding pools. Acquired before any pool's lock.
   std::mutex growth_;
-  PoolList pools_;  // add() guarded by growth_
-  PoolMap common_;  // the pools of common memory, by stream; insert() guarded by growth_
+  PoolList pools_;  // growth_ guards add()
+  PoolMap common_;  // the pools of common memory, by stream; growth_ guards insert()
   StatsCollector stats_collector_{&pools_};
-  Reclaim reclaim_;  // growth_ guards its functions that concern segments
+  Reclaim reclaim_;  // growth_ guards its functions for segments
 
   mutable std::mutex settings_lock_;
   std::shared_ptr<const Settings> settings_ = std::make_shared<const Settings>();

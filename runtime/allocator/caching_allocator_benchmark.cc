@@ -6,8 +6,8 @@
 //   pair   one block at a time
 //   burst  64 blocks, freed in the order of allocation
 //
-// The benchmarks run with one thread, with two threads on separate streams and with two threads on
-// one stream. The memory is not touched. Use an otherwise idle machine.
+// The benchmarks run with one thread, with two threads on separate streams, and with two threads on
+// the same stream. They do not touch the memory. Run them on an otherwise idle machine.
 //
 //   ./bazelw run //runtime/allocator:caching_allocator_benchmark [-- --benchmark_filter=pair]
 #include <benchmark/benchmark.h>

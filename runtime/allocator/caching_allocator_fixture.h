@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// CachingAllocatorTest - a caching allocator over the fake device, for the tests of its parts.
+// CachingAllocatorTest - a fixture with a caching allocator over the fake device, for the tests of
+// the allocator's parts.
 #ifndef RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_FIXTURE_H_
 #define RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_FIXTURE_H_
 
@@ -22,7 +23,7 @@ class CachingAllocatorTest : public testing::Test {
     stats_ = allocator_.stats();
     return stats_.stat[quantity][type];
   }
-  // Frees a block whose stream still has work, so that the allocator has something to wait for.
+  // Frees a block while its stream has work, so that the allocator has something to wait for.
   void queue_and_free(Block* block) {
     timeline_.queue(block->stream);
     allocator_.free(block);

@@ -2,14 +2,15 @@
 //
 // Runs random operations on a CachingAllocator and checks each one against a simple model:
 //
-//   - a block has the requested size, is aligned, lies inside a segment and overlaps no other
-//     live block;
-//   - memory is given to a stream only if all earlier use of it is done or is earlier in that
-//     stream;
-//   - a segment serves one stream and one pool, the pool that its blocks were requested from. It
-//     stays while the pool has a use, and the pool exists as long as it has a use or a segment;
-//   - the source never provides more than the limit;
-//   - after every operation, all statistics including peaks match those counted by the model.
+//   - A block has the requested size, is aligned, lies inside a segment and overlaps no other live
+//     block.
+//   - A stream receives memory only if all earlier work on the memory is done or precedes the new
+//     work in the same stream.
+//   - A segment serves one stream and one pool: the pool from which its blocks were requested. It
+//     exists at least as long as the pool has a use. The pool exists as long as it has a use or a
+//     segment.
+//   - The source never provides more than the limit.
+//   - After every operation, all statistics including peaks match those that the model counts.
 //
 // OPENREG_FUZZ_OPERATIONS and OPENREG_FUZZ_SEED set the number of operations and the seed.
 #include <gtest/gtest.h>
@@ -59,7 +60,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     PoolId pool;
     std::vector<orStream_t> users;  // streams other than the block's own
   };
-  // Memory that was freed while streams still had work on it.
+  // Memory that was freed while streams still had work that uses it.
   struct Past {
     uintptr_t base;
     size_t size;
@@ -67,7 +68,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     orStream_t owner;
     int64_t owner_position;
     std::vector<std::pair<orStream_t, int64_t>> users;
-    bool passed;  // whether all users have passed, as far as the allocator could see
+    bool passed;  // whether all users had passed when the allocator last checked
   };
   struct Owner {
     PoolId pool;
@@ -138,8 +139,8 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     --uses_[id];
   }
 
-  // Removes from the model the segments that no longer exist, and checks that they were allowed to
-  // be released.
+  // Removes segments that no longer exist from the model. Checks that the allocator was allowed to
+  // release them.
   void compare_pools() {
     for (auto owner = owners_.begin(); owner != owners_.end();) {
       const bool gone = whole_.serial(owner->second.base) != owner->first;
@@ -270,7 +271,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
 
   void step() {
     const uint64_t dice = random_() % 1000;
-    // Alternates between growing and shrinking, so that the device becomes full and empty.
+    // Alternate between growing and shrinking, so that the device becomes full and empty.
     const uint64_t allocations = (operation_ / 2000) % 2 == 0 ? 400 : 300;
     if (dice < allocations || live_.empty()) {
       allocate();
@@ -320,7 +321,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     }
   }
 
-  // Counts the bytes of segments, and the inactive bytes of segments with an active block.
+  // Counts the bytes of all segments, and the inactive bytes of those with an active block.
   void count_segments() {
     int64_t reserved = 0;
     for (const auto& [base, size] : whole_.segments()) {
@@ -373,7 +374,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
               stats.stat[kReservedBytes][kSmallPool].current +
                   stats.stat[kReservedBytes][kLargePool].current);
 
-    // A freed block stays active while its users have work, and until the allocator checks.
+    // A freed block stays active while its users have work, and then until the allocator checks it.
     std::erase_if(past_, [this](const Past& past) {
       return done(past.owner, past.owner_position) &&
              std::ranges::all_of(
@@ -407,7 +408,8 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     }
   }
 
-  // Checks for leaks: when everything has been freed and is done, all memory returns to the source.
+  // Checks for leaks: after all blocks are freed and all work is done, all memory must return to
+  // the source.
   void finish() {
     while (!live_.empty()) {
       free_one();
@@ -445,7 +447,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   std::vector<Past> past_;
   std::array<std::array<Count, kPoolTypes>, kQuantities> counts_{};
   int64_t ooms_ = 0;
-  std::map<int64_t, Owner> owners_;  // owners of the segments, by serial number
+  std::map<int64_t, Owner> owners_;  // the model's segments, by serial number
   std::vector<Redirect> redirects_;
   std::map<PoolId, int64_t> uses_;
 };

@@ -22,13 +22,13 @@
 
 namespace {
 
-// The number of this thread's heap allocations, for the test that counts them.
+// Number of heap allocations by this thread; one test checks it.
 thread_local int64_t heap_allocations = 0;
 
 }  // namespace
 
-// Counts allocations. It is not inlined: otherwise the compiler would see free() applied to memory
-// from new.
+// Counts allocations. Must not be inlined; otherwise the compiler warns about free() of memory from
+// new.
 [[gnu::noinline]] void* operator new(size_t size) {
   ++heap_allocations;
   if (void* memory = std::malloc(size)) {
@@ -99,7 +99,8 @@ TEST_F(CachingAllocatorTest, HotPathUsesNeitherHeapNorDevice) {
 
 TEST_F(CachingAllocatorTest, ANearlyFullDeviceGetsSegmentsThatJustFit) {
   Block* most = allocator_.allocate(90 * kMiB, stream_);
-  // Neither request has room for a segment of 20 MiB, and the last has no room for one of 2 MiB.
+  // The device has no room for the usual segment of 20 MiB for the first request, or of 2 MiB for
+  // the second.
   Block* some = allocator_.allocate(9 * kMiB, stream_);
   Block* rest = allocator_.allocate(100 * kKiB, stream_);
   EXPECT_EQ(source_.segments().size(), 3U);
@@ -111,7 +112,7 @@ TEST_F(CachingAllocatorTest, ANearlyFullDeviceGetsSegmentsThatJustFit) {
 
 TEST_F(CachingAllocatorTest, OutOfMemoryReportsTheFigures) {
   Block* held = allocator_.allocate(60 * kMiB, stream_);
-  Block* small = allocator_.allocate(2 * kMiB, stream_);  // 18 MiB of its segment stay free
+  Block* small = allocator_.allocate(2 * kMiB, stream_);  // leaves 18 MiB of its segment free
   try {
     allocator_.allocate(50 * kMiB, other_);
     FAIL() << "there is no room";
@@ -231,7 +232,7 @@ TEST_F(CachingAllocatorTest, TheMapGrowsWithTheNumberOfStreams) {
 TEST_F(CachingAllocatorTest, TheChildOfAForkGetsAnErrorAndDoesNotHang) {
   Block* block = allocator_.allocate(100, stream_);
   std::atomic<bool> stop{false};
-  // This thread holds the pool's lock most of the time, possibly at the moment of the fork.
+  // This thread almost always holds the pool's lock, so the lock is probably held during the fork.
   std::thread busy([&] {
     while (!stop) {
       allocator_.free(allocator_.allocate(100, stream_));
@@ -266,8 +267,8 @@ TEST_F(CachingAllocatorTest, TheChildOfAForkGetsAnErrorAndDoesNotHang) {
   allocator_.free(block);
 }
 
-// Eight threads on four streams write to their blocks, pass blocks to each other and check that no
-// other thread wrote to them.
+// Eight threads on four streams write to their blocks and pass blocks to each other. Each thread
+// checks that no other thread has written to its blocks.
 TEST_F(CachingAllocatorTest, EightThreadsShareFourStreams) {
   constexpr int kThreads = 8;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -277,7 +278,7 @@ TEST_F(CachingAllocatorTest, EightThreadsShareFourStreams) {
 #endif
   FakeSource source(64 * kMiB);
   CachingAllocator allocator(0, &source, &timeline_);
-  // Blocks that one thread allocated and another one frees.
+  // Blocks that one thread allocates and another thread frees.
   struct Exchange {
     std::mutex mutex;
     std::vector<std::pair<Block*, unsigned char>> blocks;

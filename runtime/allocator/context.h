@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Context - where in the program something happened, as a value that the layer above defines (a
-// call stack). The allocator only stores and returns it. It may be destroyed on any thread, while
-// locks are held.
+// Context - the place in the program where something happened, for example a call stack. The layer
+// above defines the value; the allocator only stores and returns it. A context may be destroyed on
+// any thread, even while locks are held.
 #ifndef RUNTIME_ALLOCATOR_CONTEXT_H_
 #define RUNTIME_ALLOCATOR_CONTEXT_H_
 
@@ -15,7 +15,7 @@ namespace openreg::allocator {
 
 using Context = std::shared_ptr<void>;
 
-// A scope in which this thread's calls to an allocator happen at `context`.
+// While the scope exists, events of this thread's allocator calls are recorded with `context`.
 class OPENREG_API ContextScope {
  public:
   explicit ContextScope(Context context);

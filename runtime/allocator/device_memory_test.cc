@@ -98,7 +98,7 @@ TEST_F(DeviceMemoryTest, MemoryThatAnotherStreamUsesIsReclaimedAfterItsWork) {
     allocator_.free(next);
   }
   EXPECT_EQ(orStreamSynchronize(other_), orSuccess);
-  // This allocation first reclaims the block and then returns it, because it was freed last.
+  // This allocation reclaims the block and returns it, because it is the most recently freed block.
   Block* again = allocator_.allocate(1000, stream_);
   EXPECT_EQ(again, block);
   allocator_.free(again);
@@ -196,7 +196,8 @@ TEST_F(DeviceMemoryTest, OutOfMemoryRetriesAndThenReportsTheFigures) {
   EXPECT_EQ(allocator_.allocate(30 * kMiB, other_)->size, 30 * kMiB);
 }
 
-// This also holds while another thread waits for that very kernel with the allocator's mutex held.
+// The call must also fail if another thread holds the allocator's mutex while it waits for this
+// kernel.
 TEST_F(DeviceMemoryTest, GrowingInsideAKernelIsAnErrorNotADeadlock) {
   Block* shared = allocator_.allocate(1000, stream_);
   allocator_.record_stream(shared, other_);
@@ -289,7 +290,7 @@ TEST_F(DeviceMemoryTest, AFullDeviceReleasesMemoryThatNoCapturedStreamUses) {
   orStream_t third = nullptr;
   ASSERT_EQ(orStreamCreate(&third), orSuccess);
   ASSERT_EQ(orStreamBeginCapture(stream_, orStreamCaptureModeGlobal), orSuccess);
-  Block* block = allocator_.allocate(40 * kMiB, third);  // reuses the memory of `other_`
+  Block* block = allocator_.allocate(40 * kMiB, third);  // reuses the free memory of `other_`
   try {
     allocator_.allocate(20 * kMiB, third);
     ADD_FAILURE() << "there is no room";
@@ -325,8 +326,8 @@ TEST_F(DeviceMemoryTest, TheWorkOfADestroyedStreamIsWaitedForDuringACapture) {
   EXPECT_EQ(orGraphDestroy(graph), orSuccess);
 }
 
-// A block may be freed in a kernel, because a host callback or a kernel may be the last owner of a
-// tensor.
+// A block may be freed in a kernel, because the last owner of a tensor may be a kernel or a host
+// callback.
 TEST_F(DeviceMemoryTest, ABlockThatIsFreedInAKernelWaitsForItsOtherStreams) {
   Block* block = allocator_.allocate(1000, stream_);
   Block* beside = allocator_.allocate(3 * kMiB, stream_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceScope - makes a device the calling thread's current one for a scope.
+// DeviceScope - changes the calling thread's current device for the duration of a scope.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_SCOPE_H_
 #define RUNTIME_ALLOCATOR_DEVICE_SCOPE_H_
 
@@ -11,7 +11,7 @@
 
 namespace openreg::allocator {
 
-// Throws an Error with the driver's detail if a call failed.
+// Throws an Error with the driver's error detail if `error` is not orSuccess.
 inline void check(orError_t error) {
   if (error != orSuccess) [[unlikely]] {
     throw Error(error, orGetLastErrorDetail());
@@ -29,7 +29,7 @@ class DeviceScope {
   }
   ~DeviceScope() {
     if (changed_) {
-      (void)orSetDevice(before_);  // cannot fail: it was the current device before
+      (void)orSetDevice(before_);  // cannot fail, because it was the current device before
     }
   }
   DeviceScope(const DeviceScope&) = delete;

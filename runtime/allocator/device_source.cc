@@ -8,8 +8,8 @@ namespace openreg::allocator {
 void* DeviceSource::allocate(size_t size, std::string* reason) {
   const DeviceScope scope(device_);
   void* segment = nullptr;
-  // Allocate even during captures that forbid it: a capture's own memory comes from a private pool,
-  // which outlives the capture.
+  // Allocate even while a capture forbids allocations. This is safe, because the memory of a
+  // capture itself comes from a private pool, which outlives the capture.
   orStreamCaptureMode mode = orStreamCaptureModeRelaxed;
   check(orThreadExchangeStreamCaptureMode(&mode));
   const orError_t error = orMalloc(&segment, size);

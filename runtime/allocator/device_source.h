@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceSource - one device's memory, through orMalloc and orFree.
+// DeviceSource - allocates one device's memory with orMalloc and orFree.
 //
-// Does not change the calling thread's current device. Only one caller at a time may use a source.
+// It does not change the calling thread's current device. Only one thread at a time may call a
+// source.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
 #define RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
 

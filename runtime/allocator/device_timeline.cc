@@ -14,8 +14,8 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
-// A scope in which no capture forbids this thread to wait for a device. Such a wait is safe because
-// captured work does not run.
+// A scope in which this thread may wait for a device even during a capture that forbids such waits.
+// The wait is safe, because captured work does not run.
 class RelaxedCaptureScope {
  public:
   RelaxedCaptureScope() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
@@ -28,8 +28,8 @@ class RelaxedCaptureScope {
   orStreamCaptureMode mode_ = orStreamCaptureModeRelaxed;
 };
 
-// Waits for all devices, because a destroyed stream still runs its queued commands but can no
-// longer be queried.
+// Waits for all devices. This covers a destroyed stream: its queued commands still run, but it can
+// no longer be queried.
 void wait_for_every_device() {
   const RelaxedCaptureScope relaxed;
   int count = 0;
@@ -106,8 +106,8 @@ Mark DeviceTimeline::mark(orStream_t stream) {
   if (error == orSuccess) {
     return mark;
   }
-  (void)orGetLastError();          // the error is handled here
-  if (error != orErrorShutdown) {  // after a shutdown, nothing runs any longer
+  (void)orGetLastError();          // this function handles the error
+  if (error != orErrorShutdown) {  // after a shutdown, no work runs
     wait_for_every_device();
   }
   return kNoMark;
@@ -126,7 +126,7 @@ bool DeviceTimeline::is_deferred(Mark mark) {
     return true;
   }
   if (orEventRecord(event_of(mark), found->second) != orSuccess) {
-    (void)orGetLastError();  // the stream was destroyed and has run nothing of the capture
+    (void)orGetLastError();  // the stream was destroyed, so the captured work never ran
   }
   deferred_.erase(found);
   deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
@@ -137,8 +137,8 @@ bool DeviceTimeline::passed(Mark mark) {
   if (is_deferred(mark)) [[unlikely]] {
     return false;
   }
-  // Any result except orErrorNotReady means that there is nothing to wait for: the work is done, or
-  // a reset or the process's exit dropped it.
+  // For any result except orErrorNotReady, there is nothing to wait for. The work is done, or was
+  // dropped by a device reset or at the exit of the process.
   const orError_t state = orEventQuery(event_of(mark));
   if (state != orSuccess && state != orErrorNotReady) {
     (void)orGetLastError();
@@ -147,8 +147,9 @@ bool DeviceTimeline::passed(Mark mark) {
 }
 
 void DeviceTimeline::wait(Mark mark) {
-  // Poll, because orEventSynchronize would take a kernel's error away from the program. The caller
-  // is out of memory or is emptying the cache, so a millisecond does not matter.
+  // Poll: orEventSynchronize would consume a kernel's error, which belongs to the program. The
+  // caller is out of memory or is emptying the cache, so a delay of up to a millisecond does not
+  // matter.
   constexpr std::chrono::microseconds kLongest{1000};
   for (std::chrono::microseconds pause{10}; !passed(mark); pause = std::min(pause * 2, kLongest)) {
     if (is_deferred(mark)) {

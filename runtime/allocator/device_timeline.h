@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceTimeline - the timeline of the real device. Its marks are driver events, which are reused.
-// One object serves the streams of all devices, because a stream may belong to a different device
-// than the memory it uses.
+// DeviceTimeline - the timeline of the real device. Its marks are driver events, which it reuses.
+// One object serves the streams of all devices, because a stream of one device may use memory of
+// another device.
 //
-// A captured stream runs nothing, and a record on it would become part of the graph. A mark on such
-// a stream is deferred: it is set after the capture has ended, and has not passed until then.
+// A captured stream runs nothing, and an event record on it would become part of the graph. The
+// mark of such a stream is therefore deferred: the event is recorded after the capture has ended,
+// and until that point the mark has not passed.
 //
-// Does not change the calling thread's current device.
+// A DeviceTimeline does not change the calling thread's current device.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
 #define RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
 
@@ -41,7 +42,8 @@ class OPENREG_API DeviceTimeline : public Timeline {
  private:
   orError_t take_event(int device, orEvent_t* event);
   orError_t try_mark(orStream_t stream, Mark* mark);
-  // Sets a deferred mark if this has become possible. Returns whether the mark is still deferred.
+  // Records the event of a deferred mark if this is possible now. Returns whether the mark is still
+  // deferred.
   bool is_deferred(Mark mark);
 
   SpinLock lock_;

@@ -7,7 +7,7 @@
 namespace openreg::allocator {
 namespace {
 
-// Formats a number of bytes: "512 B", "1.50 MiB".
+// Formats a number of bytes, for example "512 B" or "1.50 MiB".
 std::string format_bytes(size_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
@@ -22,7 +22,7 @@ std::string format_bytes(size_t bytes) {
   return text.data();
 }
 
-// Returns what the user can do, depending on the figures.
+// Returns advice for the user, which depends on the figures.
 std::string advice(const OutOfMemoryError::Figures& figures) {
   std::string text;
   if (figures.cached >= figures.asked && figures.private_free >= figures.cached / 2) {
@@ -45,9 +45,9 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
   return text;
 }
 
-// Returns the error's text. It starts with the phrase by which programs recognize the error; for
-// example, accelerate's find_executable_batch_size looks for " out of memory.". The figures are in
-// the same order as CUDA's.
+// Returns the text of the error. The text contains the phrase by which programs recognize the
+// error; for example, accelerate's find_executable_batch_size searches for " out of memory.". The
+// figures are in the same order as in CUDA's message.
 std::string describe(const OutOfMemoryError::Figures& figures) {
   std::string text = "openreg: device " + std::to_string(figures.device) +
                      " is out of memory. Tried to allocate " + format_bytes(figures.asked) + ". ";

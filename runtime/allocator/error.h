@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The allocator's exceptions. Each one's text is complete: it says what was requested, what was
-// found and what to do. The layer above converts it to its own exception type and adds nothing.
+// The allocator's exceptions. The text of each exception is complete: it states the request, the
+// situation and the remedy. The layer above converts the exception to its own type and adds
+// nothing.
 #ifndef RUNTIME_ALLOCATOR_ERROR_H_
 #define RUNTIME_ALLOCATOR_ERROR_H_
 
@@ -17,8 +18,8 @@ namespace openreg::allocator {
 class OPENREG_API Error : public std::runtime_error {
  public:
   Error(orError_t code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  // Returns the code of an error from the driver or from the allocator itself. The driver sets the
-  // thread's last error and its detail.
+  // Returns the error code, which comes from the driver or from the allocator itself. If it comes
+  // from the driver, the driver has also set the thread's last error and its detail.
   orError_t code() const { return code_; }
 
  private:
@@ -31,12 +32,12 @@ class OPENREG_API OutOfMemoryError : public Error {
   struct Figures {
     int device = 0;
     size_t asked = 0;
-    size_t allocated = 0;     // size of the blocks that the program holds
-    size_t reserved = 0;      // size of this allocator's segments
+    size_t allocated = 0;     // size of the blocks that the program owns
+    size_t reserved = 0;      // total size of this allocator's segments
     size_t cached = 0;        // the free part of `reserved`
-    size_t private_free = 0;  // the part of `cached` in private pools that are in use
-    size_t largest_free = 0;  // size of any stream's largest free range in the segments
-    size_t device_free = 0;   // what the device can still provide
+    size_t private_free = 0;  // the part of `cached` that belongs to private pools in use
+    size_t largest_free = 0;  // size of the largest free range in any stream's segments
+    size_t device_free = 0;   // bytes that the device can still provide
     size_t device_total = 0;
     // The allocator's limit, if the limit caused the failure.
     std::optional<size_t> limit = std::nullopt;

@@ -2,9 +2,10 @@
 //
 // FakeSource and FakeTimeline - memory and streams for the allocator's tests and benchmarks.
 //
-// FakeSource provides host memory with a limited capacity. The memory is mapped, so untouched pages
-// cost nothing. In FakeTimeline, a stream is two numbers: how many pieces of work were queued and
-// how many are done. A test changes both explicitly; waiting for a mark does the work.
+// FakeSource provides host memory up to a limited capacity. The memory is mapped, so untouched
+// pages cost nothing. In FakeTimeline, a stream is two numbers: the pieces of work that were
+// queued, and the pieces that are done. A test changes both explicitly. A wait for a mark completes
+// the work before the mark.
 #ifndef RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 #define RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 
@@ -24,8 +25,8 @@
 
 namespace openreg::allocator {
 
-// A source that, like DeviceSource, leaves locking to the allocator. Its unprotected map would
-// therefore expose a race.
+// A source that leaves locking to the allocator, like DeviceSource. Its map is unprotected, so a
+// race detector would report a missing lock.
 class FakeSource : public Source {
  public:
   explicit FakeSource(size_t capacity = size_t{1} << 40) : capacity_(capacity) {}
@@ -70,8 +71,9 @@ class FakeSource : public Source {
 
   const std::map<void*, size_t>& segments() const { return segments_; }
   size_t reserved() const { return reserved_; }
-  // Returns the number of a segment, or 0 if there is none at this address. Every allocated segment
-  // gets a new number, because a later segment may reuse the address of an earlier one.
+  // Returns the segment's serial number, or 0 if there is no segment at this address. Each
+  // allocated segment gets a new number, which distinguishes it from earlier segments at the same
+  // address.
   int64_t serial(void* segment) const {
     const auto found = serials_.find(segment);
     return found != serials_.end() ? found->second : 0;
@@ -162,7 +164,7 @@ class FakeTimeline : public Timeline {
   int waits_ = 0;
 };
 
-// Returns a stream handle that only a FakeTimeline knows.
+// Returns a stream handle that is valid only for a FakeTimeline.
 inline orStream_t fake_stream(uintptr_t number) {
   return reinterpret_cast<orStream_t>(number * 0x1000);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Measures how much more memory the allocator takes from the device than programs request. Replays
-// the allocations and frees of training runs (testdata/, written by //benchmarks:allocations) and
-// prints the peaks of the requested bytes and of the segments.
+// Measures how much more memory the allocator reserves on the device than programs request. It
+// replays the allocations and frees of training runs (testdata/, written by
+// //benchmarks:allocations). It prints the peaks of the requested bytes and of the segments.
 //
 //   ./bazelw run //runtime/allocator:fragmentation_benchmark
 #include <algorithm>

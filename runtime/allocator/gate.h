@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// gate.h - blocks a stream with a kernel until the end of a scope. The destructor opens the gate.
-// The kernel may outlive the gate, so they share their state.
+// gate.h - Gate blocks a stream with a kernel until the end of a scope. The destructor opens the
+// gate. The kernel may outlive the Gate object, so the two share their state.
 #ifndef RUNTIME_ALLOCATOR_GATE_H_
 #define RUNTIME_ALLOCATOR_GATE_H_
 

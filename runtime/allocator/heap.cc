@@ -84,7 +84,7 @@ Block* Bins::best_fit(size_t size, const SplitLimit& limit) const {
       return range;
     }
   }
-  // Otherwise the pool must grow, so it pays to examine all ranges of the bin.
+  // Otherwise the pool must grow. Growing costs more than examining all ranges of the bin.
   return search(bin, size, std::numeric_limits<int>::max(), limit);
 }
 
@@ -102,7 +102,7 @@ bool Heap::worth_splitting(size_t size, size_t rest) const {
   if (type_ == kLargePool && size + rest >= split_limit_.largest) {
     return false;
   }
-  // Split a large range if a large request can use the rest, or if otherwise much memory would be
+  // Split a large range if a large request can use the rest, or if much memory would otherwise be
   // wasted.
   return type_ == kSmallPool ? rest >= kRangeGranule : rest >= kLargestSmall || rest > size / 8;
 }
@@ -194,7 +194,8 @@ void Heap::detach_free_segments(std::list<Segment>* out,
                                 const std::function<bool(const Segment&)>& accept) {
   for (auto segment = segments_.begin(); segment != segments_.end();) {
     const auto next = std::next(segment);
-    // Free neighbors are always merged, so a free range without a successor is the whole segment.
+    // Free neighbors are always merged. A free range that is first and has no successor is
+    // therefore the whole segment.
     if (Block* range = segment->first;
         range->state == BlockState::kFree && range->next == nullptr && accept(*segment)) {
       bins_.remove(range);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Heap - the segments of one pool and one pool type, divided into ranges. Allocation takes the free
-// range that fits best and splits it if the rest is large enough to be useful. A freed range is
-// merged with its free neighbors.
+// Heap - the segments of one pool and one pool type, divided into ranges. An allocation uses the
+// free range that fits best. It splits the range if the remainder is large enough to be useful. A
+// freed range is merged with its free neighbors.
 //
 // Free ranges are kept in bins, sixteen for each doubling of the size, with a bitmap of the
-// non-empty bins. Allocating and freeing take only a few steps, however many ranges there are.
+// non-empty bins. Allocating and freeing therefore need only a few steps, regardless of the number
+// of ranges.
 //
-// A heap is part of a pool, whose lock guards it.
+// A heap is part of a pool and is guarded by the pool's lock.
 #ifndef RUNTIME_ALLOCATOR_HEAP_H_
 #define RUNTIME_ALLOCATOR_HEAP_H_
 
@@ -24,20 +25,20 @@
 
 namespace openreg::allocator {
 
-// A heap's free ranges, by size.
+// A heap's free ranges, sorted into bins by size.
 class Bins {
  public:
   void insert(Block* range);
   void remove(Block* range);
-  // Returns the smallest range of at least `size` bytes, to within a sixteenth, or null if there is
-  // none.
+  // Returns a range of at least `size` bytes, or null if there is none. The range is the smallest
+  // one, or at most a sixteenth larger.
   Block* best_fit(size_t size, const SplitLimit& limit) const;
   size_t largest() const;
 
  private:
   static constexpr int kBinsPerDoubling = 16;
   static constexpr int kBins = 37 * kBinsPerDoubling;  // up to 2^48 bytes
-  // The number of ranges in one bin that are examined before a larger range is taken.
+  // The number of ranges to examine in one bin before a larger range is used.
   static constexpr int kMaxSearched = 32;
 
   static int bin_of(size_t size);
@@ -54,14 +55,14 @@ class Heap {
   Heap(PoolType type, BlockStore* store, Usage* usage)
       : type_(type), store_(store), usage_(usage) {}
 
-  // Returns a range of `size` bytes (a multiple of kRangeGranule), or slightly more, or null if
-  // none fits. The range does not count as in use until hold(). The caller sets its state.
+  // Returns a range of `size` bytes (a multiple of kRangeGranule) or slightly more, or null if none
+  // fits. The caller sets the range's state, and calls hold() to count it as in use.
   Block* allocate(size_t size);
-  // Frees the range, after its last release(). Its block may be merged into another one.
+  // Frees the range, after the last release() for it. Its block may be merged into another one.
   void free(Block* range);
 
-  // Count a use of a segment. The segment is in use from the first hold() to the last release() of
-  // its ranges.
+  // Count the uses of a segment by its ranges. The segment is in use from the first hold() to the
+  // last release().
   void hold(Segment* segment) {
     if (segment->uses++ == 0) {
       segment->idle = 0;
@@ -77,11 +78,10 @@ class Heap {
   void change_pieces(Segment* segment, int64_t change);
 
   void add_segment(void* base, size_t size);
-  // Moves the segments that are completely free and that `accept` accepts to `out`. Their blocks
-  // become unused.
+  // Moves the completely free segments that `accept` accepts to `out`. Their blocks become unused.
   void detach_free_segments(std::list<Segment>* out,
                             const std::function<bool(const Segment&)>& accept);
-  // Adds 1 to `idle` of the segments that are not in use.
+  // Adds 1 to `idle` of each segment that is not in use.
   void grow_older();
 
   PoolType type() const { return type_; }
@@ -91,7 +91,7 @@ class Heap {
 
  private:
   bool worth_splitting(size_t size, size_t rest) const;
-  // Merges `range` with its right neighbor `next`.
+  // Merges `range` with its right neighbor, `next`.
   void join(Block* range, Block* next);
 
   const PoolType type_;

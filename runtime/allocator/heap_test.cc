@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kUnit = kRangeGranule;
 
-// A heap whose segments are only addresses: no memory is accessed.
+// A heap whose segments are only addresses. No memory is accessed.
 class HeapTest : public testing::TestWithParam<PoolType> {
  protected:
   void add(uintptr_t base, size_t size) { heap_.add_segment(reinterpret_cast<void*>(base), size); }

@@ -12,7 +12,7 @@ int64_t now_us() {
       .count();
 }
 
-// Returns the lowest level at which an event keeps its context.
+// Returns the lowest level at which the context of an event is stored.
 ContextLevel level_of(Action action) {
   switch (action) {
     case Action::kAlloc:

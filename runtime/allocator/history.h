@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// History - records what one device's allocator has done: the most recent events with their times
-// and, depending on the settings, where in the program they happened (context.h). It keeps the same
-// contexts for memory that is currently allocated.
+// History - records the events of one device's allocator. It stores the most recent events with
+// their times and, depending on the settings, their contexts (context.h). It also stores the
+// contexts in which the currently allocated memory was allocated.
 //
-// It is an Observer that does nothing until start(). The ring drops the oldest events beyond its
-// capacity; an event takes about 150 bytes plus its context. Any thread may call it; one mutex is
-// held during an insertion.
+// A History is an Observer that does nothing until start(). When its ring buffer is full, the
+// oldest event is dropped. An event occupies about 150 bytes plus its context. Any thread may call
+// any function; one mutex is held during an insertion.
 #ifndef RUNTIME_ALLOCATOR_HISTORY_H_
 #define RUNTIME_ALLOCATOR_HISTORY_H_
 
@@ -22,7 +22,7 @@
 
 namespace openreg::allocator {
 
-// Which contexts are kept; each level includes the previous ones.
+// Selects the contexts to store. Each level includes the previous ones.
 enum class ContextLevel : uint8_t {
   kNone,
   kState,  // contexts for currently allocated memory
@@ -36,7 +36,7 @@ class OPENREG_API History final : public Observer {
     bool events = true;  // if false, tracks only currently allocated memory
     size_t capacity = 0;
     ContextLevel contexts = ContextLevel::kNone;
-    uint32_t skipped = 0;  // events that are not recorded: bit 1 << Action
+    uint32_t skipped = 0;  // Actions that are not recorded: bit `1 << Action` is set
   };
   struct Entry {
     Event event;
@@ -44,15 +44,15 @@ class OPENREG_API History final : public Observer {
     Context context;
   };
 
-  // Starts recording. Keeps the existing entries up to the new capacity, unless `clear` is true.
+  // Starts recording. If `clear` is false, keeps the existing entries, up to the new capacity.
   void start(const Settings& settings, bool clear);
-  // Drops everything and stops recording.
+  // Stops recording and drops all entries and contexts.
   void stop();
 
   void observe(const Event& event) override;
 
   struct Content {
-    std::vector<Entry> entries;  // the oldest first
+    std::vector<Entry> entries;  // oldest first
     // The contexts in which the existing blocks and segments were allocated, by address.
     std::unordered_map<uintptr_t, Context> blocks;
     std::unordered_map<uintptr_t, Context> segments;
@@ -65,7 +65,7 @@ class OPENREG_API History final : public Observer {
   mutable std::mutex mutex_;
   bool on_ = false;
   Settings settings_;
-  std::deque<Entry> entries_;  // grows in pieces, so there is no long copy under the lock
+  std::deque<Entry> entries_;  // a deque grows in pieces, so no long copy happens under the lock
   std::unordered_map<uintptr_t, Context> blocks_;
   std::unordered_map<uintptr_t, Context> segments_;
 };

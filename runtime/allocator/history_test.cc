@@ -75,7 +75,7 @@ TEST(HistoryTest, DropsTheOldestBeyondItsCapacity) {
   EXPECT_EQ(addresses(history), (Addresses{4, 5}));
   history.start(everything(2), /*clear=*/true);
   EXPECT_TRUE(history.content().entries.empty());
-  // Held memory is tracked even if few events are kept.
+  // Memory in use is tracked even if few events are stored.
   EXPECT_EQ(history.content().blocks.size(), 5);
 }
 

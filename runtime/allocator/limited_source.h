@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// LimitedSource - a source that limits another one, and thereby the amount of device memory that
-// this process may allocate.
+// LimitedSource - a source that applies a limit to another source. It limits the amount of device
+// memory that this process may allocate.
 //
 // The other source belongs to the caller and must outlive this one. Any thread may change the limit
-// at any time; this does not affect memory that is already allocated. Otherwise, as with any
-// source, only one caller at a time is allowed.
+// at any time; this does not affect memory that is already allocated. All other functions may be
+// called by only one thread at a time, as for any source.
 #ifndef RUNTIME_ALLOCATOR_LIMITED_SOURCE_H_
 #define RUNTIME_ALLOCATOR_LIMITED_SOURCE_H_
 

@@ -18,14 +18,15 @@ namespace {
 
 std::atomic<LaunchMemoryFunction> launch_function{nullptr};
 
-// A flag in Block::requested, in addition to the requested bytes: the block is in quarantine. The
-// flag is stored there because describe() must not take a lock; no request is that large.
+// A flag in Block::requested, stored in addition to the requested bytes: the block is in
+// quarantine. The flag is stored there because describe() must not take a lock. No request is large
+// enough to set this bit.
 constexpr size_t kInQuarantine = size_t{1} << 63;
 
 size_t length_of(size_t bytes) { return bytes + 2 * Memcheck::kZone; }
 
 // The bytes in a piece of memory that differ from the expected value: the index of the first one,
-// and how many there are.
+// and their number.
 struct Mismatch {
   size_t first = 0;
   size_t count = 0;
@@ -36,7 +37,7 @@ Mismatch find_mismatch(const char* memory, size_t size, uint8_t expected) {
   for (size_t start = 0; start < size; start += kStride) {
     const char* const piece = memory + start;
     const size_t length = std::min(kStride, size - start);
-    // All bytes are equal to the value if the first one is and each one equals the next.
+    // All bytes equal the value if the first byte equals it and each byte equals the next.
     if (static_cast<uint8_t>(piece[0]) == expected &&
         std::memcmp(piece, piece + 1, length - 1) == 0) {
       continue;
@@ -57,17 +58,17 @@ void set_memory_function_launcher(LaunchMemoryFunction launch) {
   launch_function.store(launch, std::memory_order_release);
 }
 
-// A block that memcheck allocated, with its history. The fields that kernels read are constant or
-// are used only by kernels.
+// A block that memcheck allocated, with its history. The fields that kernels read either do not
+// change or are accessed only by kernels.
 struct Memcheck::Record {
   Block* memory = nullptr;
   size_t bytes = 0;
   Context allocated;
   Context freed;                     // set before the block is poisoned
-  std::vector<orStream_t> users;     // guarded by held_mutex_ while the program holds the block
+  std::vector<orStream_t> users;     // guarded by held_mutex_ while the block is in use
   bool marked = false;               // whether `marks` were made
   std::vector<Mark> marks;           // marks of `users`, made after free()
-  std::atomic<uint8_t> reported{0};  // reported faults: bit 1 << Fault
+  std::atomic<uint8_t> reported{0};  // faults already reported: bit 1 << Fault
 
   const char* pointer() const { return static_cast<const char*>(memory->pointer) + kZone; }
 };
@@ -77,7 +78,7 @@ struct Memcheck::Findings {
   std::vector<Finding> findings;
 };
 
-// The arguments of a scan, which the kernel frees.
+// The arguments of a scan. The kernel deletes them.
 struct Memcheck::Scan {
   RecordPtr record;
   std::shared_ptr<Findings> findings;
@@ -136,7 +137,7 @@ void Memcheck::fill_zones(char* memory, size_t bytes, uint64_t /*unused*/) {
 }
 
 void Memcheck::scan(char* memory, size_t bytes, uint64_t scan) {
-  // Take ownership of the scan, which launch_scan() released; a launch runs once.
+  // Take ownership of the scan, which launch_scan() released. Each launch runs exactly once.
   const std::unique_ptr<Scan> owned(reinterpret_cast<Scan*>(scan));
   owned->examine(memory, kZone, kZoneByte, Fault::kUnderrun, -static_cast<ptrdiff_t>(kZone));
   owned->examine(memory + kZone + bytes, kZone, kZoneByte, Fault::kOverrun,
@@ -156,7 +157,7 @@ void Memcheck::launch(const Record& record, MemoryFunction function, uint64_t ar
   const size_t bytes = record.bytes;
   orError_t error = launch(stream, function, memory, bytes, argument);
   if (error == orErrorInvalidHandle) {
-    // If the stream was destroyed, its queued commands may still run; making a mark waits for them.
+    // If the stream was destroyed, its queued commands may still run; mark() waits for them.
     (void)mark(stream);
     orStream_t standard = nullptr;
     openreg::allocator::check(orGetDefaultStream(&standard, device_));
@@ -173,13 +174,13 @@ void Memcheck::launch_scan(const RecordPtr& record, bool poisoned, bool poison) 
   } catch (const Error& error) {
     if (error.code() != orErrorShutdown) {
       throw;
-    }  // the process is exiting, and it is unknown whether the kernel runs
+    }  // the process is exiting, and the kernel may or may not run
   }
   (void)owned.release();  // the kernel owns it now
 }
 
-// Makes a mark, and ignores any error: it belongs to a kernel on a destroyed stream whose work is
-// done. The program's allocator gets the same error and reports it.
+// Makes a mark and ignores any error: it belongs to a kernel on a destroyed stream whose work is
+// done. The program's allocator receives the same error and reports it.
 Mark Memcheck::mark(orStream_t stream) {
   try {
     return timeline_.mark(stream);
@@ -231,7 +232,7 @@ void* Memcheck::allocate(const Block* block) {
     memory_.free(record->memory);
     throw;
   }
-  // Publish the record only now, when it is complete.
+  // Make the record visible to other threads only now, because it is complete.
   const std::lock_guard lock(held_mutex_);
   held_[block] = std::move(record);
   return pointer;
@@ -261,7 +262,7 @@ void Memcheck::free(const Block* block) {
     held_.erase(found);
   }
   if (orInKernel() != 0) {
-    return;  // inside a kernel nothing may be queued
+    return;  // nothing may be queued inside a kernel
   }
   const std::unique_lock lock = LockForWait(mutex_);
   collect();
@@ -316,8 +317,8 @@ void Memcheck::retire(const RecordPtr& record) {
   quarantined_ += length_of(record->bytes);
 }
 
-// Releases the oldest block in the quarantine. While that block's stream is being captured, does
-// nothing and returns false.
+// Releases the oldest block in the quarantine. Does nothing and returns false while the block's
+// stream is being captured.
 bool Memcheck::release_oldest() {
   if (is_captured(*quarantine_.front())) {
     return false;
@@ -326,7 +327,7 @@ bool Memcheck::release_oldest() {
   const RecordPtr record = std::move(quarantine_.front());
   quarantine_.pop_front();
   quarantined_ -= length_of(record->bytes);
-  // From here on the memory belongs to its stream: later work there runs after the scan.
+  // The stream may reuse the memory from now on, because its later work runs after the scan.
   publish(record->memory->requested, length_of(record->bytes));
   memory_.free(record->memory);
   return true;
@@ -347,7 +348,7 @@ void Memcheck::empty_quarantine() {
     try {
       mark.wait();
     } catch (const Error&) {
-      continue;  // its stream is being captured: the block stays
+      continue;  // its stream is being captured, so the block stays in quarantine
     }
   }
   {
@@ -511,7 +512,7 @@ void Memcheck::Ledger::free(void* segment, size_t size) {
 
 void Memcheck::Ledger::trim() { memcheck_->empty_quarantine(); }
 
-// Returns the room that the device would have if only the program's allocator were using it.
+// Returns the room that the device would have if it were used only by the program's allocator.
 Source::Room Memcheck::Ledger::room() {
   Room room = memcheck_->source_.room();
   const auto own =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests memcheck on the emulated device. Faults are made by fills that exceed their block: the
-// driver checks the bounds of whole segments only.
+// Tests memcheck on the emulated device. A test causes a fault with a fill that exceeds its block;
+// the driver accepts this fill, because it only checks that a fill stays within its segment.
 #include "runtime/allocator/memcheck.h"
 
 #include <gtest/gtest.h>
@@ -289,7 +289,7 @@ TEST_F(MemcheckTest, ABlockFreedBeforeACaptureIsNotPartOfTheGraph) {
     ASSERT_EQ(orStreamCreate(&side), orSuccess);
     char* pointer = allocate(100, home);
     ASSERT_EQ(orDeviceSynchronize(), orSuccess);
-    const orStream_t captured = destroyed ? stream_ : home;  // the stream on which it is scanned
+    const orStream_t captured = destroyed ? stream_ : home;  // the stream that runs the scan
     {
       const Gate gate(side);
       memcheck_->record_stream(blocks_.at(pointer), side);
@@ -352,8 +352,9 @@ TEST_F(MemcheckTest, ARefusedScanLosesNothing) {
   char* first = allocate(100, side);
   char* second = allocate(3 * kMiB);
   ASSERT_EQ(orDeviceSynchronize(), orSuccess);
-  write(first + 100, 1, side);  // a fault that must be found nevertheless
-  // Run a kernel inline: meanwhile the next one is queued and needs a worker thread.
+  write(first + 100, 1, side);  // a fault that must be reported despite the failed launch
+  // Run a kernel inline until `open` is set. A kernel that is launched during that time is queued
+  // and needs a worker thread.
   std::atomic<bool> entered{false};
   std::atomic<bool> open{false};
   std::thread launcher([&] {
@@ -492,7 +493,7 @@ TEST_F(MemcheckTest, PrivatePoolsAreNotChecked) {
   in_pool([&] { pointer = allocate(1000); });
   EXPECT_TRUE(memcheck_->held().empty());
   free(pointer);
-  write(pointer, 1000);  // what a graph would do
+  write(pointer, 1000);  // a replayed graph may write to freed memory like this
   memcheck_->check();
   EXPECT_TRUE(found().empty());
   in_pool([&] { EXPECT_EQ(allocate(1000), pointer); });

@@ -3,9 +3,9 @@
 // Observer - receives the events of a CachingAllocator. The memory history (history.h) is an
 // observer.
 //
-// The caller of set_observer() owns it; it must outlive the allocator. Every thread that uses the
-// allocator calls observe(), possibly while holding a pool's lock. observe() must not block for
-// long, call the allocator or take the interpreter's lock.
+// The caller of set_observer() owns the observer, which must outlive the allocator. observe() runs
+// on every thread that uses the allocator, possibly while the thread holds a pool's lock. It must
+// not block for long, call the allocator, or acquire the Python interpreter's lock (GIL).
 #ifndef RUNTIME_ALLOCATOR_OBSERVER_H_
 #define RUNTIME_ALLOCATOR_OBSERVER_H_
 
@@ -17,12 +17,12 @@
 
 namespace openreg::allocator {
 
-// What happened. Events for one address are reported in the order in which they happen: memory is
-// reported free before another caller can get it.
+// The kind of event. Events for one address are reported in the order in which they happen: memory
+// is reported as free before another caller can allocate it.
 enum class Action : uint8_t {
   kAlloc,
   kFreeRequested,
-  kFreeCompleted,  // later than kFreeRequested if other streams still used the memory
+  kFreeCompleted,  // later than kFreeRequested if other streams still use the memory
   kSegmentAlloc,
   kSegmentFree,
   kOutOfMemory,
@@ -31,8 +31,8 @@ enum class Action : uint8_t {
 
 struct Event {
   Action action = Action::kAlloc;
-  uintptr_t address = 0;  // with kOutOfMemory: the bytes that the device could still provide
-  size_t size = 0;        // bytes of the request or of the segment
+  uintptr_t address = 0;  // for kOutOfMemory: bytes that the device could still provide
+  size_t size = 0;        // size of the request or of the segment, in bytes
   orStream_t stream = nullptr;
   PoolId pool = kCommonPool;
 };

@@ -80,7 +80,7 @@ TEST_F(ObserverTest, SeesOutOfMemory) {
   EXPECT_THROW(allocator_.allocate(kCapacity + 1, stream_), OutOfMemoryError);
   ASSERT_EQ(recorder.actions(), (Actions{Action::kOutOfMemory}));
   EXPECT_EQ(recorder.events[0].size, kCapacity + 1);
-  EXPECT_EQ(recorder.events[0].address, kCapacity);  // bytes that are free
+  EXPECT_EQ(recorder.events[0].address, kCapacity);  // number of free bytes
 }
 
 TEST_F(ObserverTest, SeesThePool) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Pool - one stream's memory. Memory that a stream frees can be reused by the same stream
-// immediately, because the stream runs its work in order. For this reason streams never share
-// memory, and threads that use different streams do not contend.
+// Pool - the memory of one stream. When the stream frees memory, it can reuse the memory
+// immediately, because its work runs in order. For this reason each stream has its own pool.
+// Threads that use different streams therefore do not contend.
 //
-// Requests of up to kLargestClass bytes come from slabs: an allocation takes the first block from
-// the first slab of its class, and a free puts the block back at the head of its slab. Slabs and
-// larger requests are ranges in the two heaps. An empty slab returns to its heap unless it is the
-// last one of its class with a free block. A program that holds one block at a time therefore does
-// not create a new slab each time.
+// Requests of up to kLargestClass bytes use slabs. An allocation removes the first block from the
+// first slab of its class, and a free puts the block back at the head of its slab. Slabs and larger
+// requests are ranges in the two heaps. An empty slab returns to its heap, unless it is the only
+// slab of its class with a free block. This exception helps a program that allocates and frees one
+// block at a time: it does not create a new slab each time.
 //
-// Threads. Except for stream(), next and find(), the caller must hold `lock`. After a function that
+// Threads. The caller must hold `lock`, except for stream(), next and find(). After a function that
 // changes the usage, the caller must check crossed().
 #ifndef RUNTIME_ALLOCATOR_POOL_H_
 #define RUNTIME_ALLOCATOR_POOL_H_
@@ -44,11 +44,11 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   SpinLock lock;
-  const size_t index;                // number of pools that the allocator created before this one
-  std::atomic<Pool*> next{nullptr};  // the pool that was created after this one
+  const size_t index;                // number of pools that the allocator created before this pool
+  std::atomic<Pool*> next{nullptr};  // the pool that the allocator created after this pool
   // These two members change only while the pool has no segments.
   PoolId id = kCommonPool;
-  bool whole = false;  // whether each block is a segment (PoolTraits)
+  bool whole = false;  // whether each block is a whole segment (PoolTraits)
 
   orStream_t stream() const { return stream_; }
 
@@ -83,22 +83,22 @@ class Pool {
     return block;
   }
 
-  // Frees a block that is kAllocated and that no other stream uses.
+  // Frees a block that is in state kAllocated and that no other stream uses.
   void free(Block* block) {
     usage_of(block).freed(block->size, block->requested);
     put_back(block);
   }
 
-  // Free, in two steps, a block that other streams use: it is kPending from suspend() to resume().
-  // `observer` (may be null) is notified that the block is free.
+  // Free a block that other streams use, in two steps. The block is kPending from suspend() to
+  // resume(). resume() notifies `observer`, which may be null, that the block is free.
   void suspend(Block* block);
   void resume(Block* block, Observer* observer);
 
-  // Makes `block`, which is kPending, wait for one more mark on `stream`. collect() drops marks
-  // that have passed and resumes the blocks that have no other mark to wait for.
+  // Makes `block`, which must be kPending, wait for one more mark on `stream`. collect() drops the
+  // marks that have passed, and resumes each block that has no other mark to wait for.
   void await(orStream_t stream, Mark mark, Block* block);
-  // Stores `block`, which is kPending and was freed where no mark can be made. It does not wait for
-  // any mark yet.
+  // Stores `block`, which must be kPending and was freed on a thread that cannot make marks. The
+  // block does not wait for any mark yet.
   void defer(Block* block) { deferred_.push_back(block); }
   bool has_deferred() const { return !deferred_.empty(); }
   std::vector<Block*> take_deferred() { return std::exchange(deferred_, {}); }
@@ -169,7 +169,8 @@ class Pool {
   }
   void put_back_range(Block* block);
 
-  // Add a slab to, and remove it from, the list of slabs of its class that have a free block.
+  // link() adds a slab to the list of slabs of its class that have a free block; unlink() removes
+  // it.
   void link(Slab* slab);
   void unlink(Slab* slab);
 

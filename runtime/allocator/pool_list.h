@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PoolList - all pools of one allocator, including those of private pools, in the order in which
-// they were created. It owns them; a pool lives as long as the list.
+// PoolList - all pools of one allocator, including those of private pools, in order of creation.
+// The list owns the pools; each pool lives as long as the list.
 //
 // Threads. Iteration needs no lock and is async-signal-safe; it visits the pools that exist at that
 // time. Only one thread at a time may call add(). PoolList::Lock holds the locks of all pools. It
-// guards the data that belongs to all of them, and no pool is added while it is held. Only this
-// class takes the locks of several pools; its user must not already hold any of them.
+// guards the data that belongs to all pools, and no pool is added while it is held. Only this class
+// locks several pools at the same time; the caller must not already hold a pool's lock.
 #ifndef RUNTIME_ALLOCATOR_POOL_LIST_H_
 #define RUNTIME_ALLOCATOR_POOL_LIST_H_
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PoolMap - finds a stream's pool. A lookup takes no lock and writes nothing, so threads do not
-// contend; it costs a multiplication and almost always one comparison. Pools are only added, by one
-// thread at a time. A full map is replaced with one of twice the size. The old map is kept, because
-// other threads may still be reading it.
+// PoolMap - finds the pool of a stream. A lookup takes no lock and writes nothing, so threads do
+// not contend. It costs one multiplication and almost always one comparison. Pools are never
+// removed, and only one thread at a time may add a pool. A full table is replaced with one of twice
+// the size. The old table is kept, because other threads may still be reading it.
 #ifndef RUNTIME_ALLOCATOR_POOL_MAP_H_
 #define RUNTIME_ALLOCATOR_POOL_MAP_H_
 
@@ -32,7 +32,7 @@ class PoolMap {
     }
   }
 
-  // Adds a pool, whose stream must not have a pool in this map yet.
+  // Adds a pool. The map must not contain another pool for the same stream.
   void insert(Pool* pool) {
     ++count_;
     const Table* table = table_.load(std::memory_order_relaxed);
@@ -59,7 +59,7 @@ class PoolMap {
       slots[slot].store(pool, std::memory_order_release);
     }
     const int shift;
-    std::vector<std::atomic<Pool*>> slots;  // their number is a power of two
+    std::vector<std::atomic<Pool*>> slots;  // the size is a power of two
   };
 
   void grow(size_t size) {

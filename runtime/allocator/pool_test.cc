@@ -15,7 +15,7 @@ namespace {
 
 class PoolTest : public testing::Test {
  protected:
-  // Allocates as CachingAllocator does: adds a segment to the pool if no block is free.
+  // Allocates like CachingAllocator: adds a segment to the pool if no block is free.
   Block* allocate(size_t bytes) {
     const std::lock_guard lock(pool_.lock);
     Block* block = pool_.allocate(bytes);
@@ -85,8 +85,8 @@ TEST_F(PoolTest, BlocksOfASlabDoNotOverlap) {
 }
 
 TEST_F(PoolTest, AnEmptySlabFreesItsMemoryForOtherClasses) {
-  // Each round fills the only segment with blocks of another class, which works only if empty slabs
-  // return their memory.
+  // Each round fills the only segment with blocks of a different class. This works only if empty
+  // slabs return their memory.
   for (const size_t bytes : {4096, 8192, 16'384, 2048}) {
     std::vector<Block*> blocks;
     for (size_t sum = 0; sum + 64 * kKiB * 8 <= kSmallSegment; sum += bytes) {

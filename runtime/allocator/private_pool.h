@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // PrivatePools - memory that is reserved for certain allocations: those made during a graph's
-// capture, or those from a pool that the program created. Its segments never serve other
-// allocations.
+// capture, or those from a pool that the program created. The segments of a private pool never
+// serve other allocations.
 //
-// A private pool has an id that its users choose. It lives from the first use() or begin() until it
-// has no use left (release()) and the allocator has returned its last segment. It has one Pool per
-// stream, which the allocator owns. When the private pool ends, later private pools reuse these
-// Pools for the same streams.
+// A private pool has an id, which its users choose. The pool begins with the first use() or
+// begin(). It ends when release() has removed its last use and the allocator has returned its last
+// segment. A private pool has one Pool per stream, which the allocator owns. When the private pool
+// ends, later private pools reuse these Pools for the same streams.
 //
-// PoolTraits determine how its memory is handed out; the first use() sets them.
+// PoolTraits determine how the pool hands out its memory. The first use() sets them.
 //
-// begin() directs the allocations that `filter` accepts to the pool. The filter is called with the
-// stream, on the allocating thread. If several filters are active, the latest begin() is tried
-// first. Filters are called without any lock held and must not allocate from this allocator.
+// begin() directs the allocations that `filter` accepts to the pool. The filter is called on the
+// allocating thread, with the stream as its argument. If several filters are active, the filter of
+// the latest begin() is tried first. Filters are called without any lock held and must not allocate
+// from this allocator.
 //
-// Threads. Any thread may call any function. There is one mutex, which is taken before a Pool's
-// lock. Allocations take it only while some allocations are redirected.
+// Threads. Any thread may call any function. There is one mutex, which is acquired before a Pool's
+// lock. Allocations acquire the mutex only while some allocations are redirected.
 #ifndef RUNTIME_ALLOCATOR_PRIVATE_POOL_H_
 #define RUNTIME_ALLOCATOR_PRIVATE_POOL_H_
 
@@ -37,8 +38,8 @@
 namespace openreg::allocator {
 
 struct PoolTraits {
-  bool last_resort = false;  // its free memory serves others before they run out of memory
-  bool whole = false;        // each block is a segment, so nothing is split or joined
+  bool last_resort = false;  // other pools may use its free memory before they run out of memory
+  bool whole = false;        // each block is a whole segment, so nothing is split or joined
 };
 
 class PrivatePools {
@@ -46,8 +47,8 @@ class PrivatePools {
   using Filter = std::function<bool(orStream_t)>;
 
   // Create, use and release private pools. Each function throws Error if the request is invalid.
-  // begin() also adds a use. end() ends the calling thread's latest begin(), or any thread's if the
-  // calling thread has none; it does not remove the use.
+  // begin() adds a use, which end() does not remove. end() ends the latest begin() of the calling
+  // thread. If the calling thread has none, it ends the latest begin() of any thread.
   void use(PoolId id, PoolTraits traits = {});
   void begin(PoolId id, Filter filter);
   void end(PoolId id);
@@ -59,8 +60,8 @@ class PrivatePools {
   std::set<PoolId> without_use() const;
   bool redirecting() const;
 
-  // A scope that prevents the private pool that an allocation uses from ending during the
-  // allocation.
+  // A scope for one allocation. While it exists, the private pool that the allocation uses cannot
+  // end.
   class Visit {
    public:
     Visit() = default;
@@ -79,16 +80,16 @@ class PrivatePools {
     PrivatePools* const pools_ = nullptr;
     const PoolId id_ = kCommonPool;
   };
-  // Returns the private pool for an allocation on `stream` by this thread, if any.
+  // Returns a visit to the private pool for an allocation by this thread on `stream`, if any.
   Visit visit(orStream_t stream);
 
-  // Return the private pools with PoolTraits::last_resort, and a visit to one of them if it still
-  // exists.
+  // last_resorts() returns the private pools with PoolTraits::last_resort. visit_by_id() returns a
+  // visit to one of them if it still exists.
   std::vector<PoolId> last_resorts() const;
   Visit visit_by_id(PoolId id);
 
-  // find() returns the Pool of a private pool that is being visited, or null. assign() adds a Pool:
-  // a spare one for that stream if there is one, otherwise the result of `make`.
+  // find() returns the Pool of a private pool that is being visited, or null. assign() adds a Pool
+  // to it: a spare Pool for that stream if there is one, otherwise the result of `make`.
   Pool* find(PoolId id, orStream_t stream) const;
   Pool* assign(PoolId id, orStream_t stream, const std::function<Pool*()>& make);
 
@@ -98,7 +99,7 @@ class PrivatePools {
  private:
   struct PrivatePool {
     int64_t uses = 0;
-    int64_t redirects = 0;  // number of begin() without end()
+    int64_t redirects = 0;  // number of calls to begin() without end()
     int64_t visits = 0;     // number of allocations in progress
     PoolTraits traits;
     std::vector<Pool*> pools;
@@ -114,8 +115,8 @@ class PrivatePools {
 
   mutable std::mutex mutex_;
   std::map<PoolId, PrivatePool> pools_;
-  // The redirections. The vector is replaced as a whole, so that filters can be called without the
-  // mutex.
+  // The redirections. The vector is replaced as a whole, so that filters can be called without
+  // holding the mutex.
   std::shared_ptr<const Redirects> redirects_ = std::make_shared<const Redirects>();
   std::vector<Pool*> spare_;
 };

@@ -145,14 +145,14 @@ TEST_F(PrivatePoolTest, ALastResortServesOthersBeforeTheyFail) {
   Block* small = allocate_in(kPool, 100, stream_);
   allocator_.free(allocate_in(kPool, 60 * kMiB, stream_));
   Block* common = allocator_.allocate(20 * kMiB, stream_);
-  EXPECT_EQ(pool_of(common), kCommonPool);  // the device had room
+  EXPECT_EQ(pool_of(common), kCommonPool);  // the device still has room
   Block* lent = allocator_.allocate(50 * kMiB, stream_);
   EXPECT_EQ(pool_of(lent), kPool);
   EXPECT_THROW(allocator_.allocate(50 * kMiB, stream_), OutOfMemoryError);
   allocator_.free(lent);
-  // Streams never share memory.
+  // Streams never share memory, so another stream gets an error.
   EXPECT_THROW(allocator_.allocate(50 * kMiB, other_), OutOfMemoryError);
-  // Another private pool may borrow the memory, too.
+  // Another private pool may use the memory, too.
   lent = allocate_in(kOtherPool, 50 * kMiB, stream_);
   EXPECT_EQ(pool_of(lent), kPool);
   allocator_.free(lent);
@@ -175,7 +175,7 @@ TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
     EXPECT_LT(segment.size, bytes + 2 * kMiB);
   }
   EXPECT_EQ(source_.segments().size(), blocks.size());
-  allocator_.set_settings({});  // settings do not change a pool's trait
+  allocator_.set_settings({});  // settings do not change the traits of a pool
   // Free segments serve requests that fit, without being split.
   void* const address = blocks.back()->pointer;
   allocator_.free(blocks.back());
@@ -187,7 +187,7 @@ TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
   }
   allocator_.release_pool(kPool);
   EXPECT_TRUE(source_.segments().empty());
-  // The Pool objects of its streams serve other private pools, whose blocks may be split.
+  // Other private pools reuse the Pool objects. Their blocks may be split.
   allocator_.use_pool(kOtherPool);
   Block* first = allocate_in(kOtherPool, 3 * kMiB, stream_);
   Block* second = allocate_in(kOtherPool, 3 * kMiB, stream_);
@@ -288,7 +288,7 @@ TEST_F(PrivatePoolTest, RefusesInvalidCalls) {
   EXPECT_NE(refused([&] { allocator_.begin_allocate_to_pool(kPool, any); }).find("was released"),
             std::string::npos);
   EXPECT_NE(refused([&] { allocator_.release_pool(kPool); }).find("as often"), std::string::npos);
-  // The begin that failed has no effect.
+  // The failed begin has no effect.
   Block* common = allocator_.allocate(100, stream_);
   EXPECT_EQ(pool_of(common), kCommonPool);
   allocator_.free(block);
@@ -390,7 +390,7 @@ TEST_F(PrivatePoolTest, ThreadsUsePrivatePoolsAndCommonMemory) {
               return std::this_thread::get_id() == me;
             });
           } catch (const Error&) {
-            continue;  // the other thread of this pool has released it
+            continue;  // the other thread that uses this pool has released it
           }
         }
         std::vector<Block*> blocks;
@@ -417,7 +417,7 @@ TEST_F(PrivatePoolTest, ThreadsUsePrivatePoolsAndCommonMemory) {
   EXPECT_TRUE(allocator_.segments().empty());
 }
 
-// Checks that the list of segments is complete: blocks are adjacent and fill their segment.
+// Checks that the list of segments is complete: the blocks are adjacent and fill their segments.
 TEST_F(PrivatePoolTest, SegmentsAreListedWithAllTheirBlocks) {
   Block* small = allocator_.allocate(700, stream_);
   Block* gone = allocator_.allocate(700, stream_);

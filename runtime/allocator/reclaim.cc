@@ -24,9 +24,9 @@ void Reclaim::free_pending(Pool& pool, Block* block, PoolLock lock) {
   }
 }
 
-// Makes a pending block wait for its current users. Returns an error that was raised by making a
-// mark. The pool is not locked, because making a mark may wait for room in a stream's queue. No
-// other thread touches a pending block until it waits for a mark.
+// Makes a pending block wait for its current users. If making a mark raises an error, returns that
+// error. The pool must not be locked, because making a mark may wait for room in a stream's queue.
+// This is safe: no other thread touches a pending block before the block waits for a mark.
 std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   std::vector<std::pair<orStream_t, Mark>> marks;
   std::exception_ptr error;
@@ -51,8 +51,8 @@ std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   return error;
 }
 
-// Makes blocks that were freed where no mark could be made wait for their users. Temporarily
-// unlocks the pool.
+// Handles blocks that were freed on a thread that cannot make marks: makes them wait for their
+// users. Temporarily unlocks the pool.
 void Reclaim::mark_deferred(Pool& pool, PoolLock* lock) {
   if (!pool.has_deferred() || !timeline_->may_wait()) {
     return;
@@ -104,8 +104,8 @@ bool Reclaim::wait_for_pending() {
 }
 
 // Returns the pool's free segments that `accept` accepts to the device. Returns whether there were
-// any. A kernel's error is thrown after the segments were returned; KeptError means that they were
-// not returned.
+// any. Throws a kernel's error only after the segments have been returned. Throws KeptError if the
+// segments were not returned.
 bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& accept) {
   std::list<Segment> segments;
   {
@@ -117,14 +117,14 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
   if (segments.empty()) {
     return false;
   }
-  // Wait for the pool's stream: blocks are free for their own stream before its work is done, but
-  // not for others.
+  // Wait for the work of the pool's stream. A block is free for its own stream before that work is
+  // done, but not for other streams.
   std::exception_ptr error;
   OwnedMark mark;
   try {
     mark = OwnedMark(timeline_, timeline_->mark(pool.stream()));
   } catch (...) {
-    error = std::current_exception();  // the device has been waited for
+    error = std::current_exception();  // mark() has already waited for all devices
   }
   try {
     mark.wait();
@@ -152,10 +152,10 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
 bool Reclaim::release_free_segments(PoolId id) {
   bool released = false;
   std::exception_ptr error;
-  // A pool that has lost its last use never gets one again, so the set does not become out of date.
+  // A pool that has lost its last use never gets a new one, so this set cannot become outdated.
   const std::set<PoolId> in_use = private_->in_use();
   for (Pool& pool : *pools_) {
-    // The id cannot change here: no other thread allocates segments, or the pool has none.
+    // The id cannot change now: either the pool has segments, or no other thread can allocate one.
     if ((id != kCommonPool && pool.id != id) || in_use.contains(pool.id)) {
       continue;
     }
@@ -164,7 +164,7 @@ bool Reclaim::release_free_segments(PoolId id) {
     } catch (const KeptError&) {
       error = error != nullptr ? error : std::current_exception();
     } catch (...) {
-      error = std::current_exception();  // the device has been waited for
+      error = std::current_exception();  // release() has already waited for the work
     }
   }
   end_unused_pools();
@@ -185,7 +185,7 @@ void Reclaim::release_ended_pools() {
         release(pool, [](const Segment&) { return true; });
       }
     } catch (const KeptError&) {
-      continue;  // the segments stay until a later call
+      continue;  // a later call tries again
     }
   }
   end_unused_pools();
@@ -239,14 +239,14 @@ void Reclaim::collect_garbage(size_t wanted, double threshold) {
     if (reserved + wanted <= allowed) {
       break;
     }
-    // release() returns the segment only if no other thread has started to use it since.
+    // release() returns the segment only if no other thread has started to use it.
     try {
       if (release(*candidate.pool,
                   [&](const Segment& segment) { return segment.base == candidate.base; })) {
         reserved -= candidate.size;
       }
     } catch (const KeptError&) {
-      continue;  // another segment may still be returned
+      continue;  // other segments may still be returned
     }
   }
   end_unused_pools();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reclaim - returns unused memory. A block returns to its pool when the other streams that used it
-// have passed the point at which it was freed. A segment returns to the device when it holds no
-// block in use. Memory used by streams that cannot be waited for is kept for now (KeptError).
+// have passed the point at which it was freed. A segment returns to the device when it contains no
+// block in use. Memory used by a stream that cannot be waited for is kept for now (KeptError).
 //
-// Threads. Any thread may call the functions that concern blocks. Only one thread at a time may
-// call those that concern segments; it must be allowed to wait (Timeline::may_wait) and must hold
-// no pool's lock.
+// Threads. Any thread may call the functions for blocks. Only one thread at a time may call the
+// functions for segments; this thread must be allowed to wait (Timeline::may_wait) and must not
+// hold a pool's lock.
 #ifndef RUNTIME_ALLOCATOR_RECLAIM_H_
 #define RUNTIME_ALLOCATOR_RECLAIM_H_
 
@@ -28,8 +28,8 @@
 
 namespace openreg::allocator {
 
-// Thrown if memory is kept because the work that may use it cannot be waited for. Nothing has
-// changed then.
+// Thrown if memory is kept because the caller cannot wait for the work that may use it. In this
+// case, nothing has changed.
 class KeptError : public Error {
  public:
   explicit KeptError(const Error& reason) : Error(reason.code(), reason.what()) {}
@@ -45,7 +45,7 @@ inline Event segment_event(Action action, const void* base, size_t size, const P
 
 class Reclaim {
  public:
-  // All arguments must outlive this object. `observer` is null while there is no observer.
+  // All arguments must outlive this object. `*observer` is null while there is no observer.
   Reclaim(PoolList* pools, PrivatePools* private_pools, StatsCollector* stats_collector,
           Source* source, Timeline* timeline, const std::atomic<Observer*>* observer)
       : pools_(pools),
@@ -55,29 +55,31 @@ class Reclaim {
         timeline_(timeline),
         observer_(observer) {}
 
-  // Frees a block that other streams use, and unlocks its pool. May throw a kernel's error that was
-  // found because a stream passed to record_stream() had been destroyed; the block is freed
-  // nevertheless.
+  // Frees a block that other streams use, and unlocks its pool. May throw a kernel's error, but
+  // frees the block nevertheless. This happens if a stream passed to record_stream() was destroyed
+  // and the wait that replaces its mark returned the error.
   void free_pending(Pool& pool, Block* block, PoolLock lock);
 
-  // Frees the pool's pending blocks whose users have passed. May temporarily unlock the pool.
+  // Frees the pending blocks of the pool whose users have passed. May temporarily unlock the pool.
   void collect_pending(Pool& pool, PoolLock* lock);
 
-  // Waits for the users of all pending blocks. Returns whether there were any. Throws only after it
-  // has waited for all users that can be waited for.
+  // Waits for the users of all pending blocks. Returns whether there were any. If it throws, it has
+  // first waited for all users that it can wait for.
   bool wait_for_pending();
 
   // Waits for the work of the streams that own segments without a block in use, and returns these
-  // segments to the device. Covers the common memory and private pools without a use, or only the
-  // private pool `id`. Returns false if there were no such segments.
+  // segments to the device. Applies to the common memory and to private pools without a use. If
+  // `id` is a private pool, applies only to that pool. Returns false if there were no such
+  // segments.
   bool release_free_segments(PoolId id = kCommonPool);
 
-  // Returns the remaining segments of private pools without a use, as far as this needs no wait: a
-  // program that drops a pool must not have to wait or empty the cache.
+  // Returns the remaining segments of private pools without a use, unless this needs a wait. A
+  // program that drops a pool therefore need not wait or empty the cache.
   void release_ended_pools();
 
-  // Returns the segments that have been unused longest, while more than the fraction `threshold` of
-  // the device's memory is reserved. Called before a segment of `wanted` bytes is allocated.
+  // Called before a segment of `wanted` bytes is allocated. Returns the segments that have been
+  // unused longest, until the reserved memory plus `wanted` is at most the fraction `threshold` of
+  // the memory that the allocator may reserve.
   void collect_garbage(size_t wanted, double threshold);
 
  private:

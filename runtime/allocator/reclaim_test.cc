@@ -22,13 +22,13 @@ TEST_F(ReclaimTest, RecordedStreamsDelayTheReuseOfABlock) {
   EXPECT_NE(allocator_.allocate(1000, stream_), block);
   EXPECT_EQ(stat(kActive).current, 2);
   EXPECT_EQ(stat(kAllocation).current, 1);
-  timeline_.queue(other_);  // work after the free is not waited for
+  timeline_.queue(other_);  // the block does not wait for work queued after its free
   timeline_.run(other_, 1);
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
   EXPECT_EQ(stat(kActive).current, 2);
   EXPECT_EQ(timeline_.marks_in_use(), 0U);
 
-  // free() has dropped the recorded streams, so the block waits for none.
+  // free() has dropped the recorded streams, so this time the block waits for no stream.
   allocator_.free(block);
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// SegmentDescription - a snapshot of one of the allocator's segments. It refers to memory but
-// neither owns it nor keeps it allocated.
+// SegmentDescription - a snapshot of one of the allocator's segments. It contains addresses, but
+// does not own the memory or keep it allocated.
 #ifndef RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 #define RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 
@@ -17,9 +17,9 @@ namespace openreg::allocator {
 struct BlockDescription {
   void* base = nullptr;
   size_t size = 0;
-  size_t requested = 0;  // requested size of an allocated or pending block, otherwise 0
-  // The block's state: kFree, kAllocated, kPending, or kSlab for the end of a slab, from which no
-  // block has been cut yet.
+  size_t requested = 0;  // for an allocated or pending block; otherwise 0
+  // The block's state: kFree, kAllocated, kPending or kSlab. kSlab marks the end of a slab, where
+  // no blocks have been created yet.
   BlockState state = BlockState::kFree;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Settings - the user's settings for a caching allocator. The defaults change nothing.
+// Settings - the user's settings for a caching allocator. The default settings do not change the
+// allocator's normal behavior.
 #ifndef RUNTIME_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_ALLOCATOR_SETTINGS_H_
 
@@ -14,17 +15,17 @@
 
 namespace openreg::allocator {
 
-// The rule for splitting large ranges. A range of `largest` bytes or more is not split: it serves
-// only requests of at least that size, and only if at most `slack` bytes of it remain unused.
+// The rule for splitting large ranges. A range of `largest` bytes or more is never split. It serves
+// only requests of at least `largest` bytes that leave at most `slack` bytes of the range unused.
 struct SplitLimit {
   size_t largest = std::numeric_limits<size_t>::max();
   size_t slack = 20 * kMiB;
 
-  // Returns the rule by which no range is split, and any range may serve a smaller request.
+  // Returns the rule under which no range is split and any range may serve a smaller request.
   static SplitLimit whole() { return {.largest = 0, .slack = std::numeric_limits<size_t>::max()}; }
 
-  // Returns whether a range of `size` bytes may serve a request of `wanted` bytes, which fits into
-  // it.
+  // Returns whether a range of `size` bytes may serve a request of `wanted` bytes. Requires `wanted
+  // <= size`.
   bool fits(size_t size, size_t wanted) const {
     return wanted < largest ? size < largest : size - wanted <= slack;
   }
@@ -33,17 +34,18 @@ struct SplitLimit {
 struct Settings {
   SplitLimit split{};
 
-  // Requests are rounded up to one of this many equal steps between two powers of two; 0 and 1 mean
-  // no rounding. [i] applies to sizes from 2^(i + 20) bytes. The first value also applies to
-  // smaller sizes, and the last one to larger sizes. If empty, nothing is rounded.
+  // Number of equal steps between two powers of two. Requests are rounded up to the next step. 0
+  // and 1 mean no rounding. Element [i] applies to sizes from 2^(i + 20) bytes. The first element
+  // also applies to smaller sizes, and the last one to larger sizes. If the vector is empty,
+  // nothing is rounded.
   std::vector<size_t> divisions{};
 
   // The segment size for requests between kLargestSmall and kOwnSegment.
   size_t large_segment = kLargeSegment;
 
-  // If the segments would exceed this fraction of what the allocator may hold, those that have been
-  // unused longest are returned before another one is allocated. 0 means only when there is no
-  // room.
+  // A fraction of the memory that the allocator may reserve. If a new segment would exceed it, the
+  // segments that have been unused longest are returned first. 0 means that segments are returned
+  // only when there is no room.
   double collect_above = 0;
 
   bool rounds() const {

@@ -56,7 +56,7 @@ TEST_F(SettingsOfAllocatorTest, RoundingChangesSizesAndCanBeTurnedOff) {
   EXPECT_EQ(allocator_.stats().stat[kRequestedBytes][kAggregate].current, int64_t{5 * kMiB});
   allocator_.free(block);
   EXPECT_EQ(allocator_.stats().stat[kRequestedBytes][kAggregate].current, 0);
-  // The next request has a different size and must find the same block.
+  // The next request has a different size, but must receive the same block.
   void* const address = block->pointer;
   block = allocator_.allocate(6 * kMiB - 100, stream_);
   EXPECT_EQ(block->pointer, address);
@@ -71,8 +71,8 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   Block* whole = allocator_.allocate(60 * kMiB, stream_);
   allocator_.free(whole);
   set({.split = {.largest = 40 * kMiB, .slack = 4 * kMiB}});
-  // The block is split neither for a small request nor for a large one that would waste more than
-  // the slack.
+  // The block must not be split for a small request, or for a large request that would leave more
+  // than the slack unused.
   Block* small = allocator_.allocate(5 * kMiB, stream_);
   EXPECT_EQ(reserved(), 80 * kMiB);
   Block* near = allocator_.allocate(57 * kMiB, stream_);
@@ -85,7 +85,7 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   allocator_.free(far);
   allocator_.free(small);
   allocator_.empty_cache();
-  // Without the limit the block is split.
+  // Without the limit, the block is split.
   set({});
   allocator_.free(allocator_.allocate(60 * kMiB, stream_));
   small = allocator_.allocate(5 * kMiB, stream_);
@@ -110,7 +110,7 @@ TEST_F(SettingsOfAllocatorTest, SegmentsUnusedForLongestAreReturnedBeforeGrowth)
   allocator_.free(newer);
   EXPECT_EQ(reserved(), 82 * kMiB);
   Block* more = allocator_.allocate(40 * kMiB, fake_stream(3));
-  EXPECT_EQ(reserved(), 92 * kMiB);  // 20 + 32 + 40: releasing `oldest` is enough
+  EXPECT_EQ(reserved(), 92 * kMiB);  // 20 + 32 + 40: releasing `oldest` was enough
   EXPECT_TRUE(whole_.segments().contains(newer_base));
   EXPECT_EQ(allocator_.stats().num_alloc_retries, 0);
   // Memory in use cannot be released and does not prevent growth beyond the threshold.
@@ -170,7 +170,8 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimit) {
 }
 
 TEST_F(SettingsOfAllocatorTest, OutOfMemoryMentionsFragmentationOnlyIfItIsTheCause) {
-  // Allocate 200 MiB in segments of 20 MiB, each with a small tensor and 16 MiB free.
+  // Allocate 200 MiB in segments of 20 MiB. Each segment has a small tensor and 16 MiB of free
+  // memory.
   std::vector<Block*> held;
   std::vector<Block*> filled;
   for (int i = 0; i < 10; ++i) {
@@ -189,7 +190,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryMentionsFragmentationOnlyIfItIsTheCau
   EXPECT_EQ(figures.cached, 160 * kMiB);
   EXPECT_EQ(figures.largest_free, 16 * kMiB);
   EXPECT_NE(text.find("max_split_size_mb"), std::string::npos) << text;
-  // The text is the same if other streams have the memory in one piece.
+  // If another stream has a large enough range, the message mentions the other streams instead.
   text = out_of_memory(&allocator_, 12 * kMiB, fake_stream(2), &figures);
   EXPECT_EQ(text.find("max_split_size_mb"), std::string::npos) << text;
   EXPECT_NE(text.find("other streams"), std::string::npos) << text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Source - the interface through which a caching allocator allocates its segments from the memory
-// of one device. DeviceSource is the real implementation; tests have others.
+// of one device. DeviceSource is the real implementation; tests use other implementations.
 #ifndef RUNTIME_ALLOCATOR_SOURCE_H_
 #define RUNTIME_ALLOCATOR_SOURCE_H_
 
@@ -13,7 +13,8 @@
 
 namespace openreg::allocator {
 
-// The allocator calls only one function of a source at a time, from any thread.
+// The allocator never calls two functions of a source at the same time, but may call from any
+// thread.
 class OPENREG_API Source {
  public:
   virtual ~Source() = default;
@@ -23,7 +24,7 @@ class OPENREG_API Source {
   // retry cannot help.
   virtual void* allocate(size_t size, std::string* reason) = 0;
 
-  // Frees a segment from allocate(), which no queued kernel may still use.
+  // Frees a segment from allocate(). No queued kernel may use it any more.
   virtual void free(void* segment, size_t size) = 0;
 
   // Returns the pages of free memory to the operating system.
@@ -33,7 +34,7 @@ class OPENREG_API Source {
   struct Room {
     size_t free = 0;  // bytes that allocate() could still provide without a limit
     size_t total = 0;
-    size_t limit = kNoLimit;  // bytes that the allocator may hold at the same time
+    size_t limit = kNoLimit;  // bytes that the allocator may own at the same time
   };
   virtual Room room() = 0;
 };

@@ -8,7 +8,8 @@ namespace openreg::allocator {
 void StatsCollector::settle(Pool& pool, PoolLock lock) {
   const PoolQuantities raised_to = current_of(pool.usage());
   if (pool.index == 0 && pool.next.load(std::memory_order_relaxed) == nullptr) {
-    peaks_.settle(pools_->usages(), pool.index, raised_to);  // with one pool, its lock is all locks
+    // There is only one pool, so `lock` already locks all pools.
+    peaks_.settle(pools_->usages(), pool.index, raised_to);
     return;
   }
   lock.unlock();

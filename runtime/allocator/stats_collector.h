@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// StatsCollector - one allocator's statistics. It combines the counters of the allocator's pools
-// (usage.h), the peaks over all pools, and events that belong to no pool into Stats (stats.h).
+// StatsCollector - the statistics of one allocator. It computes Stats (stats.h) from the counters
+// of the allocator's pools (usage.h), the peaks over all pools, and events that belong to no pool.
 //
-// Threads. Any thread may call any function if it holds no pool's lock, except the lock that is
-// passed to unlock() and settle(). An allocation calls only settle(), and only if its pool has
-// exceeded its limits.
+// Threads. Any thread may call any function. The caller must not hold a pool's lock, except the one
+// that it passes to unlock() or settle(). An allocation calls settle() only if its pool has
+// exceeded its limits, and calls nothing else.
 #ifndef RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
 #define RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
 
@@ -31,8 +31,8 @@ class StatsCollector {
   // `pools` must outlive this object.
   explicit StatsCollector(PoolList* pools) : pools_(pools) {}
 
-  // Unlocks the pool, whose counters have changed. If they exceeded its limits, updates the peaks
-  // first.
+  // Unlocks the pool after a change of its counters. If they have exceeded the pool's limits,
+  // updates the peaks first.
   void unlock(Pool& pool, PoolType type, PoolLock lock) {
     if (pool.crossed(type)) [[unlikely]] {
       settle(pool, std::move(lock));
@@ -45,7 +45,7 @@ class StatsCollector {
   }
   void settle(Pool& pool, PoolLock lock);
 
-  // Count events; Stats says what each counter means.
+  // Count events. Stats describes the counters.
   void retried() { add_one(&alloc_retries_); }
   void ran_out_of_memory() { add_one(&ooms_); }
   void waited_for_streams() { add_one(&stream_waits_); }
@@ -72,9 +72,9 @@ class StatsCollector {
 
   // Guarded by PoolList::Lock.
   Peaks peaks_;
-  Stats base_;  // totals() at the last reset_accumulated()
+  Stats base_;  // totals() at the time of the last reset_accumulated()
 
-  // The reserved bytes of each private pool; see Stats.
+  // The reserved bytes of each private pool; see Stats::private_reserved.
   std::mutex private_reserved_lock_;
   std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved_;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Timeline - the progress of streams, which is the allocator's only interface to execution.
-// DeviceTimeline is the real implementation; tests have others.
+// Timeline - reports the progress of streams. It is the allocator's only interface to execution.
+// DeviceTimeline is the real implementation; tests use other implementations.
 #ifndef RUNTIME_ALLOCATOR_TIMELINE_H_
 #define RUNTIME_ALLOCATOR_TIMELINE_H_
 
@@ -12,9 +12,9 @@
 
 namespace openreg::allocator {
 
-// A point in the order of one stream. The caller of mark() owns the mark until drop().
+// A point in the order of one stream. The caller of mark() owns the mark until it calls drop().
 using Mark = std::uintptr_t;
-// The mark for a stream with nothing to wait for. It has always passed.
+// The mark of a stream without work to wait for. It has always passed.
 inline constexpr Mark kNoMark = 0;
 
 // Any thread may call any function.
@@ -22,20 +22,22 @@ class OPENREG_API Timeline {
  public:
   virtual ~Timeline() = default;
 
-  // Returns false inside a kernel or host callback, where a mark or a wait could wait for itself.
+  // Returns false inside a kernel or host callback, where a wait could wait for the kernel or
+  // callback itself.
   virtual bool may_wait() = 0;
 
   // Marks the point after all work that is now queued on `stream`. If the stream no longer exists,
-  // there is no such point. In this case it waits for all work on all devices and returns kNoMark;
-  // if a kernel in that work failed, it throws the kernel's Error after the wait.
+  // such a point does not exist either. In this case, mark() waits for all work on all devices and
+  // returns kNoMark. If a kernel in that work failed, mark() throws the kernel's Error after the
+  // wait.
   virtual Mark mark(orStream_t stream) = 0;
 
-  // Returns whether all work before the mark is done. Never waits; called with a lock held.
+  // Returns whether all work before the mark is done. Never waits. Called while a lock is held.
   virtual bool passed(Mark mark) = 0;
 
-  // Waits until the mark has passed. A failed kernel's error stays with its stream, where the
-  // program's next synchronization finds it. Throws Error if the mark cannot be waited for now; the
-  // work may then still be running or not have started.
+  // Waits until the mark has passed. The error of a failed kernel remains with its stream, and the
+  // program's next synchronization returns it. Throws Error if it cannot wait for the mark now; the
+  // work may then not have finished or even started.
   virtual void wait(Mark mark) = 0;
 
   virtual void drop(Mark mark) = 0;

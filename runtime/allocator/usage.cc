@@ -11,8 +11,9 @@ constexpr std::array<PoolType, 2> kTypes = {kSmallPool, kLargePool};
 }  // namespace
 
 std::array<Counter, kQuantities> Usage::counters() const {
-  // A free block in a segment in use is an inactive piece. It appears with its segment or when an
-  // active block is freed, and disappears with its segment or when it becomes active.
+  // A free block in a segment that is in use is an inactive piece. It starts to count when its
+  // segment comes into use or when an active block is freed. It stops counting when its segment
+  // falls out of use or when the block becomes active.
   const Counter active{blocks_.up, blocks_.down - pending_};
   const Counter active_bytes{block_bytes_.up, block_bytes_.down - pending_bytes_};
   std::array<Counter, kQuantities> counters;
@@ -74,8 +75,8 @@ void Peaks::settle(std::span<PoolUsage* const> pools, size_t raised,
   add(&then, raised_to, 1);
   raise(then);
 
-  // Leave the limits of quantities that are within them in all pools: lowering a limit would only
-  // make its pool settle again soon.
+  // Do not change the limits of a quantity that exceeds them in no pool. Lowering such a limit
+  // would only make its pool settle again soon.
   std::bitset<kQuantities> crossed;
   const auto compare = [&crossed](const Quantities& value, const Quantities& limits) {
     for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
@@ -103,8 +104,8 @@ void Peaks::share_out(std::span<PoolUsage* const> pools, const Sums& now,
       Quantities limits = usage.limits();
       for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
         if (which[quantity]) {
-          // Give all pools equal shares of the difference. The aggregate has twice as many shares:
-          // one for the small and one for the large blocks of each pool.
+          // Distribute the difference equally over the pools. For the aggregate, there are twice as
+          // many shares: each pool has one for its small blocks and one for its large blocks.
           limits[quantity] =
               current[quantity] +
               std::min((peaks_[type][quantity] - now[type][quantity]) / count,

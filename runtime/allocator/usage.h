@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Usage - the running counters of one pool type in one pool, and a scheme that keeps peaks over
-// several pools exact without shared counters.
+// Usage - the running counters of one pool type in one pool. This file also contains the scheme
+// that keeps peaks over several pools exact without shared counters.
 //
-// Each pool has its own counters under its own lock. A peak, however, belongs to the whole device:
-// it is the highest sum over all pools. The difference between that peak and the current sum is
-// therefore distributed over the pools as limits. While every pool stays within its limits, the sum
-// cannot have exceeded the peak, and nothing needs to be compared. When a pool exceeds its limits,
-// the peaks are settled: all pools are locked, the sums are computed, and the difference is
-// distributed again (see settle()). In steady state this happens very rarely.
+// Each pool has its own counters under its own lock. A peak, however, is a property of the whole
+// device: it is the highest sum over all pools. The difference between the peak and the current sum
+// is therefore distributed over the pools as limits. While every pool stays within its limits, the
+// sum cannot have exceeded the peak, and nothing needs to be compared. When a pool exceeds its
+// limits, the peaks are settled: all pools are locked, the sums are computed, and the difference is
+// distributed again (see settle()). In steady state, this happens very rarely.
 //
-// A Usage is guarded by its pool's lock, Peaks by the locks of all pools of the allocator.
+// A Usage is guarded by its pool's lock. Peaks is guarded by the locks of all pools of the
+// allocator.
 #ifndef RUNTIME_ALLOCATOR_USAGE_H_
 #define RUNTIME_ALLOCATOR_USAGE_H_
 
@@ -35,7 +36,7 @@ using Quantities = std::array<int64_t, kQuantities>;
 
 class Usage {
  public:
-  // Count blocks that the program holds. allocated() and freed() are the hot path.
+  // Count blocks that the program owns. allocated() and freed() are on the hot path.
   void allocated(size_t size, size_t requested) {
     ++blocks_.up;
     block_bytes_.up += static_cast<int64_t>(size);
@@ -60,8 +61,8 @@ class Usage {
   }
 
   // Count the pieces of segments in use, including free pieces, and their bytes. The caller reports
-  // only changes. (If a program holds one block at a time, each block changes whether its segment
-  // is in use.)
+  // only changes. If a program allocates and frees one block at a time, each call changes whether
+  // the segment is in use.
   void pieces_added(int64_t pieces, int64_t bytes) {
     pieces_.up += pieces;
     piece_bytes_.up += bytes;
@@ -85,13 +86,13 @@ class Usage {
     segment_bytes_.down += static_cast<int64_t>(size);
   }
 
-  // Returns whether a quantity has exceeded its limit, so that the peaks must be settled.
+  // Returns whether a quantity has exceeded its limit. If so, the peaks must be settled.
   bool crossed() const {
     return blocks_.current() > bounds_.blocks_max || block_bytes_.current() > bounds_.bytes_max ||
            requested_bytes_.current() > bounds_.requested_max || crossed_by_free();
   }
-  // Like crossed(), if blocks were only freed since the last check, because frees only add free
-  // pieces.
+  // Like crossed(), but valid only if blocks were freed and none were allocated since the last
+  // check. It checks less, because a free can only increase the number of free pieces.
   bool crossed_by_free() const {
     return blocks_.current() < bounds_.blocks_min || block_bytes_.current() < bounds_.bytes_min;
   }
@@ -106,7 +107,7 @@ class Usage {
   }
 
  private:
-  // The limits, expressed in the counters that change on the hot path.
+  // The limits, converted to limits of the counters that change on the hot path.
   struct Bounds {
     int64_t blocks_max = 0;
     int64_t bytes_max = 0;
@@ -139,21 +140,22 @@ class Usage {
   Quantities limits_{};
 };
 
-// One pool's usage: by its small blocks and by its large blocks.
+// The usage of one pool: of its small blocks and of its large blocks.
 using PoolUsage = std::array<Usage, 2>;
 inline constexpr size_t usage_index(PoolType type) { return type == kLargePool ? 1 : 0; }
 
-// A pool's quantities at the moment when it exceeded its limits.
+// The quantities of a pool at the moment when it exceeded its limits.
 using PoolQuantities = std::array<Quantities, 2>;
 PoolQuantities current_of(const PoolUsage& usage);
 
 class Peaks {
  public:
-  // Updates the peaks with the sums over `pools` and distributes the difference. The pool `raised`
-  // has exceeded its limits. `raised_to` counts for it too, because its current counters may
-  // already be lower again.
+  // Updates the peaks with the sums over `pools` and distributes the difference. The pool with
+  // index `raised` has exceeded its limits. Its quantities at that moment, `raised_to`, are also
+  // used, because its current counters may already be lower again.
   void settle(std::span<PoolUsage* const> pools, size_t raised, const PoolQuantities& raised_to);
-  // Updates the peaks with the sums only. A pool that has exceeded its limits may not have settled
+  // Updates the peaks with the sums and does not distribute the difference. This is necessary
+  // before the peaks are read, because a pool that has exceeded its limits may not have settled
   // yet.
   void raise(std::span<PoolUsage* const> pools) { raise(sum(pools)); }
   // Sets the peaks to the current sums.

@@ -10,8 +10,8 @@
 namespace openreg::allocator {
 namespace {
 
-// Several pools with their peaks, which are settled whenever a pool exceeds its limits, as in the
-// allocator.
+// Several pools with their peaks. As in the allocator, the peaks are settled whenever a pool
+// exceeds its limits.
 class Settled {
  public:
   explicit Settled(size_t pools) : usage_(pools) {
@@ -79,7 +79,7 @@ TEST(UsageTest, ASuspendedBlockIsActiveButNotAllocated) {
   EXPECT_EQ(usage.current()[kActive], 0);
 }
 
-// Compares the peak over several pools with a peak that is computed after every step.
+// Compares the peak over several pools with the exact peak, which is computed after every step.
 TEST(PeaksTest, AreExactOverSeveralPools) {
   constexpr size_t kPools = 3;
   std::mt19937_64 random(20);
@@ -93,7 +93,8 @@ TEST(PeaksTest, AreExactOverSeveralPools) {
   std::array<int64_t, kPoolTypes> now{};
   std::array<int64_t, kPoolTypes> peak{};
   for (int step = 0; step < 20'000; ++step) {
-    // Alternates between growing and shrinking, so that the peak is left and reached again.
+    // Alternate between growing and shrinking, so that the sum falls below the peak and reaches it
+    // again.
     const bool grow = held.empty() || random() % 100 < ((step / 500) % 2 == 0 ? 60U : 40U);
     if (grow) {
       const Held block{random() % kPools, random() % 2 == 0 ? kSmallPool : kLargePool,
@@ -135,7 +136,7 @@ TEST(PeaksTest, UseTheHighestValueOfEachPool) {
   EXPECT_EQ(peaks.peak(kAllocatedBytes, kLargePool), 0);
 }
 
-// Checks the purpose of limits: a loop that repeats itself soon stops settling.
+// Checks the purpose of the limits: a loop that repeats the same steps soon stops settling.
 TEST(PeaksTest, AreNotSettledInASteadyState) {
   Settled settled(2);
   const auto loop = [&settled] {

@@ -23,8 +23,8 @@ constexpr std::string_view kKnown =
 
 constexpr std::string_view kFraction = "per_process_memory_fraction";
 
-// An option that exists only for other devices, its neutral value, and why no other value is
-// accepted.
+// An option that exists only for other devices, its neutral value, and the reason why other values
+// are rejected.
 struct Unsupported {
   std::string_view key;
   std::string_view neutral;
@@ -85,7 +85,7 @@ AllocatorSettings allocator_settings() {
 }
 
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply) {
-  // Register the keys, because torch rejects unknown ones. Another device in this process may
+  // Register the keys, because torch rejects unknown keys. Another device in this process may
   // already have registered some of them.
   auto& keys = AcceleratorAllocatorConfig::getMutableKeys();
   keys.emplace(kFraction);

@@ -3,10 +3,10 @@
 // allocator_settings.h - the device allocator's settings: PYTORCH_ALLOC_CONF and the values that a
 // program sets at run time.
 //
-// torch parses the options that all devices share (c10/core/AllocatorConfig.h) and passes the whole
-// text on, so that this file can parse the others. An option that has no meaning on this device is
-// an error unless it has its neutral value. This file keeps no state; torch does. Any thread may
-// call these functions.
+// torch parses the options that all devices share (c10/core/AllocatorConfig.h). It then passes on
+// the whole text, and this file parses the other options. An option that has no meaning on this
+// device causes an error, unless it has its neutral value. torch stores the settings; this file
+// keeps no state. Any thread may call these functions.
 #ifndef RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 
@@ -19,14 +19,14 @@ namespace openreg {
 
 struct AllocatorSettings {
   allocator::Settings core;
-  std::optional<double> memory_fraction;  // share of each device's memory, if the text sets it
+  std::optional<double> memory_fraction;  // fraction of each device's memory, if specified
 };
 
 // Returns the current settings. Throws c10::ValueError for an unsupported option or value.
 AllocatorSettings allocator_settings();
 
-// Makes torch call `apply` with the settings whenever they change. Must be called once, before the
-// first use.
+// Makes torch call `apply` with the settings whenever they change. Must be called exactly once,
+// before the settings are first used.
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply);
 
 }  // namespace openreg

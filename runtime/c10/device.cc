@@ -16,8 +16,8 @@ namespace {
 
 std::atomic<bool> initialized{false};
 
-// Returns the actions for the first use. They are a function-local static, because static
-// initializers in other libraries append to them.
+// Returns the actions for the first use. A function-local static is necessary, because static
+// initializers in other libraries append to the vector.
 std::vector<void (*)()>& initial_actions() {
   static std::vector<void (*)()> actions;
   return actions;
@@ -90,7 +90,7 @@ bool is_initialized() noexcept {
 }
 
 bool in_forked_child() noexcept {
-  // Query the driver without initializing it; in a forked child it rejects this query.
+  // Query the driver without initializing it. The driver rejects this query in a forked child.
   int device = 0;
   return orGetDevice(&device) == orErrorForked;
 }

@@ -33,7 +33,7 @@ namespace stats = c10::CachingDeviceAllocator;
 using allocator::Block;
 using allocator::CachingAllocator;
 
-// Throws torch's exception for an exception from the allocator core.
+// Throws torch's exception for an exception of the allocator core.
 [[noreturn]] void throw_allocator_error(const allocator::Error& error) {
   TORCH_CHECK_WITH(OutOfMemoryError, error.code() != orErrorOutOfMemory, error.what());
   TORCH_CHECK(error.code() != orErrorForked,
@@ -51,8 +51,8 @@ void translate_errors(Function&& function) {
   }
 }
 
-// The parts of one device's allocator. Never destroyed, because tensors in static storage may
-// outlive it.
+// The parts of one device's allocator. Never destroyed, because tensors in static storage may exist
+// longer than other static objects.
 struct DeviceMemory {
   explicit DeviceMemory(c10::DeviceIndex device)
       : whole(device),
@@ -61,7 +61,7 @@ struct DeviceMemory {
         core(device, &source, &timeline) {}
   allocator::DeviceSource whole;
   allocator::Source* const base;    // `whole`, unless a diagnostic replaces it
-  allocator::LimitedSource source;  // limits `base` to the share that this process may use
+  allocator::LimitedSource source;  // limits `base` to the fraction that this process may use
   allocator::DeviceTimeline timeline;
   CachingAllocator core;
   std::atomic<double> fraction{1};
@@ -82,7 +82,7 @@ struct DeviceMemory {
 };
 
 std::array<std::atomic<DeviceMemory*>, OPENREG_MAX_DEVICES> memories{};
-std::mutex making;  // protects insertions into `memories`
+std::mutex making;  // guards insertions into `memories`
 
 DeviceMemory* memory_if_any(c10::DeviceIndex device) {
   return memories[static_cast<size_t>(device)].load(std::memory_order_acquire);
@@ -95,7 +95,7 @@ CachingAllocator* core_if_any(c10::DeviceIndex device) {
 
 CachingAllocator& make_core(c10::DeviceIndex device) {
   initialize();
-  const AllocatorSettings settings = allocator_settings();  // takes torch's lock
+  const AllocatorSettings settings = allocator_settings();  // acquires torch's lock
   const std::lock_guard<std::mutex> lock(making);
   auto& memory = memories[static_cast<size_t>(device)];
   if (memory.load(std::memory_order_relaxed) == nullptr) {
@@ -146,8 +146,8 @@ void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
 
 void free_nothing(void* /*context*/) {}
 
-// Allocates a block. If there is no room, retries after releasing memory that other processes no
-// longer use.
+// Allocates a block. If there is no room, releases memory that other processes no longer use and
+// tries again.
 Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   try {
     return core.allocate(bytes, stream);
@@ -159,8 +159,8 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   return core.allocate(bytes, stream);
 }
 
-// Allocation, free and stream uses with hooks. They are used while a diagnostic or torch's profiler
-// watches memory.
+// Functions to allocate, free and record streams with calls to the hooks. They are used while a
+// diagnostic or torch's profiler watches memory.
 
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
                                                            orStream_t stream) {
@@ -228,10 +228,11 @@ class DeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override { return allocate_on(current_device(), bytes); }
 
-  // There is no raw_allocate, because a block cannot be found by its address alone.
+  // There is no raw_allocate, because its callers pass only an address to the deleter, and a block
+  // cannot be found by its address.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
-  // Copies for clone(), in the order of the current stream of the current device.
+  // Copies data for clone(), on the current stream of the current device.
   void copy_data(void* dst, const void* src, std::size_t bytes) const override {
     if (bytes != 0) {
       OPENREG_CHECK(orMemcpyAsync(dst, src, bytes, orMemcpyDeviceToDevice,
@@ -252,7 +253,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     Block* const block = block_of(data);
     if (block == nullptr) {
       record_shared(data, stream);
-      return;  // no memory, or memory whose owner must be notified
+      return;  // there is no memory, or the owner of the memory must be notified
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
         .record_stream(block, native_stream(stream));
@@ -299,8 +300,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
   }
 
-  // Returns the free and the total memory in bytes. Free memory is what the driver can still
-  // allocate; it excludes what this allocator caches.
+  // Returns the free and the total memory in bytes. Free memory is the memory that the driver can
+  // still allocate. It does not include the memory that this allocator caches.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const DeviceMemory* const memory = memory_if_any(resolve_device(device));
     if (memory != nullptr && memory->base != &memory->whole) {
@@ -434,8 +435,8 @@ void free_block(void* context) {
     }
     core_of(device).free(block);
   } catch (const std::exception& error) {
-    // Warn instead of throwing, which a deleter must not do. The memory has been freed, but the
-    // error must not be lost.
+    // Issue a warning, because a deleter must not throw. The memory has been freed, but the error
+    // must not be lost.
     TORCH_WARN("openreg: error while freeing memory: ", error.what());
   }
 }

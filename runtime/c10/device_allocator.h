@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// device_allocator.h - device memory through torch's interface: c10::DeviceAllocator over the
-// caching core in runtime/allocator.
+// device_allocator.h - device memory through torch's interface: a c10::DeviceAllocator that uses
+// the caching allocator in runtime/allocator (the core).
 //
-// Each device has one CachingAllocator, which is created at the first allocation. Each DataPtr's
-// context is its Block and its deleter is free_block, so other layers get from a storage to its
-// block without a lookup. The core owns the blocks; a DataPtr owns the right to use one. Any thread
-// may call these functions.
+// Each device has one CachingAllocator, which is created at the first allocation. The context of
+// each DataPtr is its Block, and the deleter is free_block. Other layers can therefore find the
+// block of a storage without a lookup. The core owns the blocks; a DataPtr owns the right to use
+// one block. Any thread may call these functions.
 #ifndef RUNTIME_C10_DEVICE_ALLOCATOR_H_
 #define RUNTIME_C10_DEVICE_ALLOCATOR_H_
 
@@ -26,11 +26,12 @@ namespace allocator {
 class CachingAllocator;
 }
 
-// Returns torch's allocator for device type openreg, which is never destroyed.
+// Returns torch's allocator for this device type. It is never destroyed.
 OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 
-// Allocates like allocate(), but on `device`: the current device is neither read nor changed. The
-// memory belongs to that device's current stream. A size of 0 gives a DataPtr without memory.
+// Allocates like DeviceAllocator::allocate(), but on `device`: the current device is neither read
+// nor changed. The memory belongs to the current stream of `device`. For a size of 0, returns a
+// DataPtr without memory.
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
 // Allocates like allocate_on(), for work on `stream`, which must be a stream of `device`.
@@ -39,24 +40,28 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
 // Frees a block. This is the deleter of every DataPtr from this allocator.
 OPENREG_API void free_block(void* block);
 
-// Returns the block behind a DataPtr, or null if it has no memory or the memory is from elsewhere.
+// Returns the block of a DataPtr. Returns null if the DataPtr has no memory or memory from another
+// allocator.
 inline allocator::Block* block_of(const c10::DataPtr& data) {
   return data.get_deleter() == &free_block ? static_cast<allocator::Block*>(data.get_context())
                                            : nullptr;
 }
 
 // Private pools, with the semantics of torch's other allocators (see CachingAllocator for details).
-// After begin_allocate_to_pool(), an allocation comes from pool `id` of `device` if `filter`
-// accepts its stream; the latest begin takes precedence. end_allocate_to_pool() ends this thread's
-// latest begin for that pool, or any thread's if this thread has none. begin_allocate_to_pool() and
-// use_pool() create the pool if necessary and add one use; release_pool() removes one. An unused
-// pool's free segments return to the device at the next emptyCache() or when memory is needed; the
-// pool is deleted with its last segment. The filter is called on the allocating thread, without any
-// of the allocator's locks, and must not allocate. These functions throw c10::Error for an invalid
-// id or device.
 //
-// The first use determines the traits. With last_resort, allocations outside the pool may take its
-// free memory before they fail. With whole, each allocation has a segment of its own.
+// After begin_allocate_to_pool(), an allocation comes from pool `id` of `device` if `filter`
+// accepts its stream. If several filters accept it, the latest begin takes precedence.
+// end_allocate_to_pool() ends this thread's latest begin for that pool. If this thread has none, it
+// ends the latest begin of any thread.
+//
+// begin_allocate_to_pool() and use_pool() create the pool if necessary and add one use;
+// release_pool() removes one use. When the pool has no use, its free segments return to the device,
+// and the pool is deleted with its last segment. The filter is called on the allocating thread
+// while none of the allocator's locks is held, and must not allocate. These functions throw
+// c10::Error for an invalid id or device.
+//
+// The first use determines the traits. With last_resort, allocations outside the pool may use its
+// free memory before they fail. With whole, each allocation has its own segment.
 struct PoolTraits {
   bool last_resort = false;
   bool whole = false;
@@ -68,22 +73,22 @@ OPENREG_API void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t 
 OPENREG_API void release_pool(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API bool pool_exists(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id);
-// Returns an id that no pool in this process has had: {0, n}, like graph_pool_handle().
+// Returns an id that no pool in this process has ever had: {0, n}, like graph_pool_handle().
 OPENREG_API c10::MempoolId_t new_pool_id();
 
 // Limits this process to a fraction of `device`'s memory, from 0 to 1 (default 1). The process
-// keeps memory that it already holds, even if that exceeds the limit.
+// keeps memory that is already allocated, even if it exceeds the limit.
 OPENREG_API void set_memory_fraction(c10::DeviceIndex device, double fraction);
 OPENREG_API double memory_fraction(c10::DeviceIndex device);
 
-// Return the core for `device`, for operations that torch's interface lacks. The first function
-// creates the core if necessary; the second returns null before the first allocation on `device`.
-// The core is never destroyed.
+// Return the core for `device`, for operations that torch's interface lacks. caching_allocator()
+// creates the core if necessary; caching_allocator_if_any() returns null before the first
+// allocation on `device`. The core is never destroyed.
 allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
 OPENREG_API allocator::CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept;
 
-// Finds the block that contains a device address, for a fault report. Returns false if there is
-// none. Async-signal-safe.
+// Finds the block that contains a device address, for a fault report. Returns false if there is no
+// such block. Async-signal-safe.
 struct BlockRange {
   const void* base;
   size_t size;

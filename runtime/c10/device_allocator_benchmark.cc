@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Measures, in one run, the cost of an allocation together with its free for four allocators: the
+// Measures the combined cost of an allocation and its free, in one run, for four allocators: the
 // caching allocator core, the core through torch (tensor memory with its deleter), torch's CPU
 // allocator, and posix_memalign(64) with free. It allocates one block at a time, from the cache.
-// Use an otherwise idle machine. With two threads, each thread has its own stream.
+// With two threads, each thread has its own stream. Run it on an otherwise idle machine.
 //
 //   ./bazelw run //runtime/c10:device_allocator_benchmark [-- --benchmark_filter=bytes:512]
 #include <benchmark/benchmark.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests what c10 reports to diagnostics, with a table of hooks that records each call in place of
-// the real diagnostics.
+// Tests the events that c10 reports to diagnostics. A table of hooks that records each call
+// replaces the real diagnostics.
 #include "runtime/c10/diagnostic_hooks.h"
 
 #include <c10/core/Event.h>

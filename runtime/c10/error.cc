@@ -23,7 +23,7 @@ void set_kernel_exception_hook(RethrowKernelException rethrow) {
 
 void throw_error(orError_t error) {
   while (error == orErrorShutdown && ends_on_another_thread()) {
-    (void)::pause();  // wait until the process exits; a signal may end one pause
+    (void)::pause();  // wait until the process exits; a signal may end a single pause()
   }
   const std::string detail = orGetLastErrorDetail();
   if (error == orErrorLaunchFailure) {

@@ -2,9 +2,9 @@
 //
 // error.h - converts device errors to PyTorch exceptions.
 //
-// The device (runtime/device) returns an orError_t and a message; torch needs a C++ exception whose
-// type determines the Python exception. Only this file converts one to the other. If kernels can
-// throw exceptions, the driver's package registers a hook that rethrows them.
+// The driver (runtime/device) returns an orError_t and a message. torch needs a C++ exception,
+// whose type determines the Python exception. Only this file converts driver errors to exceptions.
+// If kernels can throw exceptions, the driver's package registers a hook that rethrows them.
 //
 // Any thread may call these functions.
 #ifndef RUNTIME_C10_ERROR_H_
@@ -17,16 +17,16 @@
 namespace openreg {
 
 // Throws the exception for `error`, with the calling thread's last error detail:
-//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as for others
+//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as for "others"
 //   orErrorNotSupported   c10::NotImplementedError (NotImplementedError, a RuntimeError)
 //   orErrorOutOfMemory    c10::OutOfMemoryError (torch.OutOfMemoryError)
-//   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError), in torch's words
+//   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError) with torch's own message
 //   others                c10::AcceleratorError (torch.AcceleratorError, a RuntimeError) with
 //                         `error` as its error_code
 [[noreturn]] OPENREG_API void throw_error(orError_t error);
 
 // A hook that throw_error() calls for a kernel error. It throws the kernel's exception, or returns
-// if there is none. There is at most one hook per process, which a static initializer registers.
+// if there is none. A process has at most one hook; a static initializer registers it.
 using RethrowKernelException = void (*)();
 OPENREG_API void set_kernel_exception_hook(RethrowKernelException rethrow);
 

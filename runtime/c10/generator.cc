@@ -146,8 +146,8 @@ c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() cons
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
-  // Return a raw pointer without taking a reference: torch takes the first one
-  // (c10::GeneratorImpl::clone).
+  // Return a raw pointer without an owning reference: the caller, c10::GeneratorImpl::clone,
+  // creates the first one.
   auto copy = std::make_unique<GeneratorImpl>(device().index());
   const PhiloxState position = state_->position();
   copy->state_->move(position.seed, position.offset);
@@ -186,7 +186,7 @@ PhiloxState reserve(const std::optional<at::Generator>& generator, c10::DeviceIn
 
 at::Generator make_cpu_generator(const PhiloxState& state) {
   const ReplayedNumbers start = state.replayed ? *state.replayed : ReplayedNumbers{state.seed, 0};
-  // Philox counts in blocks of four numbers, so divide the offset.
+  // Philox counts in blocks of four numbers, so the offset is divided by 4.
   at::Philox4_32 philox(start.seed, /*subsequence=*/0, (start.offset + state.offset) / 4);
   at::mt19937_data_pod twister{};
   twister.seed_ = start.seed;

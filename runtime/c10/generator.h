@@ -2,19 +2,19 @@
 //
 // generator.h - random numbers: one counter-based generator per device.
 //
-// The state is (seed, offset), 16 bytes in two little-endian words, as DTensor's tracker expects. A
+// The state is (seed, offset): 16 bytes in two little-endian words, as DTensor's tracker expects. A
 // random operator reserves a range of offsets when it is launched. Its kernel computes its random
-// numbers from that PhiloxState alone, on any thread and at any time. Results therefore depend on
-// the seed and the order of launches, never on time or threads. CPU kernels need a Mersenne
-// twister: they get one whose whole state is drawn from Philox (make_cpu_generator). The CPU's
-// default generator is never used.
+// numbers only from that PhiloxState, on any thread and at any time. Results therefore depend on
+// the seed and the order of launches, but not on time or threads. CPU kernels need a Mersenne
+// twister: they use one whose whole state is computed from Philox numbers (make_cpu_generator). The
+// CPU's default generator is never used.
 //
-// While a graph is capturing random operators, the sequence does not advance. Captured launches
-// reserve offsets that begin at 0, and each replay reserves as many numbers from the sequence
-// (graph.h).
+// During a capture, the sequence does not advance. Captured launches reserve offsets that begin at
+// 0, and each replay reserves as many numbers from the sequence (graph.h).
 //
-// Threads: as with every torch generator, the caller must hold mutex() while using one; reserve()
-// takes it itself. GeneratorState has its own lock, because generators and graphs share it.
+// Threads: as for every torch generator, the caller must hold mutex() while it uses a generator.
+// reserve() acquires this mutex itself. GeneratorState has its own lock, because generators and
+// graphs share it.
 #ifndef RUNTIME_C10_GENERATOR_H_
 #define RUNTIME_C10_GENERATOR_H_
 
@@ -37,16 +37,16 @@ struct ReplayedNumbers {
   uint64_t offset = 0;
 };
 
-// A launch's random numbers: those in the sequence of `seed`, from `offset` on. For a captured
-// launch, `offset` is relative to the start of the replay.
+// A launch's random numbers: the sequence of `seed` from `offset` on. For a captured launch,
+// `offset` is relative to the start of the replay.
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0;
   std::shared_ptr<const ReplayedNumbers> replayed = nullptr;
 };
 
-// A generator's state. Generators share it through graphsafe_set_state(), and graphs that use it
-// share it with them.
+// The state of a generator. Several generators can share it (graphsafe_set_state()), and the graphs
+// that use it share it, too.
 class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
  public:
   // Get and set the position in the sequence. Both functions throw while a graph that uses this
@@ -55,15 +55,14 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
   void move(uint64_t seed, uint64_t offset);
 
   // Reserves `count` random numbers (rounded up to a multiple of 4). `capture` is the current
-  // stream's capture, or 0 if there is none. Throws unless this state belongs to exactly that
-  // capture.
+  // stream's capture, or 0 if there is none. Throws if `capture` is not the capture that this state
+  // belongs to (0 if none).
   PhiloxState advance(uint64_t count, uint64_t capture);
 
-  // Makes launches in this capture reserve offsets from 0 from now on. Throws during another
-  // capture.
+  // Makes launches in this capture reserve offsets from 0. Throws during another capture.
   void begin_capture(uint64_t capture, std::shared_ptr<const ReplayedNumbers> replayed);
-  // Ends the capture and returns how many random numbers a replay uses. Does nothing if this state
-  // is not part of the capture.
+  // Ends the capture and returns the number of random numbers that a replay uses. Does nothing if
+  // this state is not part of the capture.
   uint64_t end_capture(uint64_t capture);
 
  private:
@@ -72,8 +71,8 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
   mutable std::mutex mutex_;
   uint64_t seed_ = c10::default_rng_seed_val;
   uint64_t offset_ = 0;
-  // The capture in progress (0 if none), the numbers that it has reserved, and the start of its
-  // replays.
+  // The capture in progress (0 if none), the number of random numbers that it has reserved, and the
+  // start of its replays.
   uint64_t capture_ = 0;
   uint64_t drawn_ = 0;
   std::shared_ptr<const ReplayedNumbers> replayed_;
@@ -87,7 +86,7 @@ class OPENREG_API GeneratorImpl final : public c10::GeneratorImpl {
   void set_offset(uint64_t offset) override;      // must be a multiple of 4
   uint64_t get_offset() const override;
   uint64_t current_seed() const override;
-  uint64_t seed() override;  // sets a seed from the system's entropy
+  uint64_t seed() override;  // sets a seed from the system's entropy source
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& new_state) override;
@@ -111,11 +110,11 @@ OPENREG_API const at::Generator& default_generator(c10::DeviceIndex device);
 OPENREG_API PhiloxState reserve(const std::optional<at::Generator>& generator,
                                 c10::DeviceIndex device, uint64_t count);
 
-// The number of random numbers that fill the whole state of a Mersenne twister.
+// Number of random numbers that fill the whole state of a Mersenne twister.
 constexpr uint64_t kCpuGeneratorNumbers = 624;
 
-// Returns a CPU generator whose state is a function of `state` alone. May be called on any thread,
-// including a worker of a stream.
+// Returns a CPU generator whose state depends only on `state`. May be called on any thread,
+// including a stream's worker thread.
 OPENREG_API at::Generator make_cpu_generator(const PhiloxState& state);
 
 }  // namespace openreg

@@ -40,7 +40,7 @@ orStreamCaptureMode native_mode(at::GraphCaptureMode mode) {
   return orStreamCaptureModeGlobal;
 }
 
-// Returns whether a stream is part of this capture.
+// Returns whether a stream is part of the capture with this id.
 bool belongs(orStream_t stream, uint64_t capture) {
   orStreamCaptureStatus status = orStreamCaptureStatusNone;
   uint64_t id = 0;
@@ -49,17 +49,17 @@ bool belongs(orStream_t stream, uint64_t capture) {
 
 }  // namespace
 
-// A queue of positions: where each queued replay begins in the generators' sequences. replay()
-// pushes an entry, and the replay's first command pops it. Replays of one graph run in the order in
-// which they were queued.
+// A queue with the start positions of each queued replay in the generators' sequences. replay()
+// pushes an entry, and the first command of the replay pops it. Replays of one graph run in the
+// order in which they were queued.
 class Graph::Replays final : public c10::intrusive_ptr_target {
  public:
-  using Numbers = std::vector<ReplayedNumbers>;  // one for each of `targets`
+  using Numbers = std::vector<ReplayedNumbers>;  // one per element of `targets_`
 
   void set_targets(std::vector<std::shared_ptr<ReplayedNumbers>> targets) {
     targets_ = std::move(targets);
   }
-  // Adds an entry and returns its position, for take_back().
+  // Adds an entry and returns its position for take_back().
   uint64_t push(Numbers numbers) {
     const std::lock_guard lock(mutex_);
     queued_.push_back(std::move(numbers));
@@ -92,7 +92,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
  private:
   std::mutex mutex_;
   std::deque<Numbers> queued_;
-  uint64_t taken_ = 0;  // number of entries that first commands have popped
+  uint64_t taken_ = 0;  // number of entries that replays have popped
   std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
 };
 
@@ -153,7 +153,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
     begin_allocate_to_pool(device_, used,
                            [capture](orStream_t stream) { return belongs(stream, capture); });
     pool_ = used;
-    // Always use a new pool, because torch's allocator cannot begin a pool again after its release.
+    // Always use a new pool: torch's host allocator cannot begin a pool again after its release.
     const c10::MempoolId_t host = new_pool_id();
     at::getHostAllocator(kOpenRegType)->begin_allocate_to_pool(host, [capture](c10::Stream stream) {
       return stream.device_type() == kOpenRegType && belongs(native_stream(stream), capture);
@@ -167,7 +167,8 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
                                 "openreg: this device does not implement graphs "
                                 "(set_replay_function_launcher)");
     replays_ = c10::make_intrusive<Replays>();
-    Replays* argument = c10::intrusive_ptr<Replays>(replays_).release();  // the command's reference
+    // The command has its own reference.
+    Replays* argument = c10::intrusive_ptr<Replays>(replays_).release();
     const orError_t error = launch(stream_, &Replays::begin, &Replays::release, argument);
     if (error != orSuccess) {
       Replays::release(argument);
@@ -185,7 +186,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   }
 }
 
-// Undoes capture_begin(), whether or not the capture was valid.
+// Undoes capture_begin(), for a valid or an invalid capture.
 void Graph::leave_capture() noexcept {
   diagnostic_hooks().on_capture_end();
   try {
@@ -250,11 +251,13 @@ void Graph::replay() {
   }
   const DeviceScope scope(device_);
   const orStream_t stream = current_native_stream(device_);
-  const auto lock = LockForWait(replaying_);  // the holder may wait for space in the queue
+  // The thread that holds the mutex may wait for space in the queue.
+  const auto lock = LockForWait(replaying_);
   if (replayed_ == nullptr) {
     OPENREG_CHECK(orEventCreate(&replayed_));
   }
-  const bool draws = draws_ && !is_capturing(stream);  // the driver rejects such a replay below
+  // If the stream is being captured, the driver rejects the replay below.
+  const bool draws = draws_ && !is_capturing(stream);
   uint64_t place = 0;
   if (draws) {
     Replays::Numbers numbers;
@@ -275,8 +278,7 @@ void Graph::replay() {
 void leave_replays_to_exit() { process_ends.store(true, std::memory_order_relaxed); }
 
 bool Graph::wait_for_replays() noexcept {
-  // Poll instead of calling orEventSynchronize, which would consume a kernel error that the program
-  // must see.
+  // Poll: orEventSynchronize would consume a kernel error, which belongs to the program.
   if (replayed_ == nullptr) {
     return true;
   }
@@ -319,7 +321,7 @@ void Graph::reset() {
   } else if (state_ == State::kCaptured) {
     if (wait_for_replays()) {
       const orError_t error = orGraphDestroy(graph_);
-      // The handle is invalid after a device reset.
+      // After a device reset, the handle is invalid.
       TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle, orGetLastErrorDetail());
     } else {
       pool_ = kNoPool;

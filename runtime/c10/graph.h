@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// graph.h - a captured graph in torch's terms: at::GraphImplInterface, behind
-// torch.accelerator.Graph and torch.openreg.OpenRegGraph.
+// graph.h - a captured graph in torch's terms: at::GraphImplInterface, which
+// torch.accelerator.Graph and torch.openreg.OpenRegGraph use.
 //
-// The driver stores and replays the commands (openreg.h). A Graph adds what torch expects:
-//   - memory that is allocated on captured streams comes from a private pool, so no other code gets
-//     it while the graph lives; graphs that never run at the same time may share a pool. Pinned
-//     memory used in a capture has its own pool. reset() releases both;
-//   - each replay reserves its random numbers from the generators' sequences. The graph's first
-//     command writes where they start, for the captured kernels (GeneratorState, generator.h).
+// The driver stores and replays the commands (openreg.h). A Graph adds the features that torch
+// expects:
+//   - Memory allocated on captured streams comes from a private pool, so no other code receives
+//     this memory while the graph exists. Graphs that never run at the same time may share a pool.
+//     Pinned memory used in a capture comes from a separate pool. reset() releases both pools.
+//   - Each replay reserves its random numbers from the generators' sequences. The graph's first
+//     command writes the positions at which these numbers start, for the captured kernels
+//     (GeneratorState, generator.h).
 //
-// The Graph owns the driver's graph and its use of the pools. One thread calls capture_begin() and
-// capture_end() on one stream. Any thread may call replay(), which uses the current stream of the
-// graph's device. The caller of reset() must ensure that no other thread uses the Graph.
+// The Graph owns the driver's graph and its use of the pools. The same thread must call
+// capture_begin() and capture_end(), on one stream. Any thread may call replay(), which uses the
+// current stream of the graph's device. The caller of reset() must ensure that no other thread uses
+// the Graph.
 #ifndef RUNTIME_C10_GRAPH_H_
 #define RUNTIME_C10_GRAPH_H_
 
@@ -31,14 +34,15 @@
 
 namespace openreg {
 
-// Tells graphs that the process is about to exit, which drops queued work. From then on, a graph
-// keeps its memory and does not wait for its queued replays.
+// Must be called before the process exits, because the exit drops queued work. From then on, a
+// graph keeps its memory and does not wait for its queued replays.
 OPENREG_API void leave_replays_to_exit();
 
 // A function that queues a host function on a captured stream, so that each replay calls
 // `run(data)` at this position. `release(data)` is called once, on any thread, when the graph and
-// all its replays have ended; it must not block. After an error, neither function is called. The
-// driver's package registers it. Without it, no graph can be captured.
+// all its replays have ended; it must not block. If the launch returns an error, neither function
+// is called. The driver's package registers a LaunchReplayFunction. Otherwise, no graph can be
+// captured.
 using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
                                            void (*release)(void* data), void* data);
 OPENREG_API void set_replay_function_launcher(LaunchReplayFunction launch);
@@ -50,19 +54,19 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Lets captured random operators use this generator in addition to the device's default one. Call
-  // it before or during the capture.
+  // Allows captured random operators to use this generator, in addition to the device's default
+  // generator. Must be called before or during the capture.
   void register_generator(const at::Generator& generator);
 
-  // Captures the current device's current stream, which may be the default stream. If `pool` is {0,
-  // 0}, the graph creates a pool.
+  // Captures the current stream of the current device, which may be the default stream. If `pool`
+  // is {0, 0}, the graph creates a pool.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
-  // Ends the capture. If the capture is invalid, throws the reason and leaves the Graph as it was
-  // before the capture.
+  // Ends the capture. If the capture is invalid, throws an exception with the reason and restores
+  // the state that the Graph had before the capture.
   void capture_end() override;
   void instantiate() override;
   void replay() override;
-  // Drops the capture. Waits for queued replays before releasing their memory.
+  // Discards the captured graph. Waits for queued replays before it releases their memory.
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override { debug_ = true; }
@@ -81,8 +85,8 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   void add_generator(const at::Generator& generator);
   void leave_capture() noexcept;
   void release_pools() noexcept;
-  // Waits for all queued replays. Returns false if the process is exiting and the wait was
-  // abandoned.
+  // Waits for all queued replays. Returns false if it abandoned the wait because the process is
+  // exiting.
   bool wait_for_replays() noexcept;
 
   const bool keep_graph_;
@@ -98,7 +102,8 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   std::vector<Drawn> generators_;
   bool draws_ = false;  // whether a replay uses random numbers
 
-  std::mutex replaying_;  // replays reserve random numbers in the order in which they are queued
+  // Held so that replays reserve random numbers in the order in which they are queued.
+  std::mutex replaying_;
   c10::intrusive_ptr<Replays> replays_;
   orEvent_t replayed_ = nullptr;  // recorded after the latest replay
 };

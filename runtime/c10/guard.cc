@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device guard: the implementation behind torch.Stream, torch.Event, torch.accelerator and
-// every c10::DeviceGuard. It keeps no state; torch keeps one instance as long as the process lives.
-// Any thread may call it.
+// The device guard: the implementation of torch.Stream, torch.Event, torch.accelerator and every
+// c10::DeviceGuard. It has no state. torch keeps one instance for the lifetime of the process. Any
+// thread may call it.
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
@@ -21,8 +21,8 @@ namespace {
 
 orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
 
-// A native event. If set, the next record of an event that has none takes it instead of creating
-// one.
+// A driver event, or null. If it is not null, the next record of an event without a driver event
+// uses it instead of creating one.
 thread_local orEvent_t adopted = nullptr;
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
@@ -132,7 +132,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     (void)resolve_device(device.index());
-    return {};  // all dtypes are supported, because the CPU kernels run
+    return {};  // all dtypes are supported, because CPU kernels run on the device
   }
 
   bool queryStream(const c10::Stream& stream) const override {

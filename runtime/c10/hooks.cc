@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the device hooks that torch calls outside operators. They keep no state, and are
-// registered when the library is loaded, as long as the process lives. Any thread may call them.
+// Implements the device hooks that torch calls outside operators. They have no state. They are
+// registered when the library is loaded, for the lifetime of the process. Any thread may call them.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
@@ -40,8 +40,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return exchange_device(device);
   }
 
-  // Always switches. torch's "maybe" is for backends with contexts, which switch only if the device
-  // has one; this device has no contexts.
+  // Always switches the device. torch's "maybe" is for backends that switch only if the device
+  // already has a context; this device has no contexts.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return exchange_device(device);
   }
@@ -66,8 +66,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<GeneratorImpl>(resolve_device(device));
   }
 
-  // Changes a storage's size, for resize_ and UntypedStorage.resize_. Copies the old bytes in the
-  // order of the current stream on the storage's device.
+  // Changes the size of a storage, for resize_ and UntypedStorage.resize_. Copies the old bytes on
+  // the current stream of the storage's device.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
     TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
@@ -83,7 +83,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-// Registers the hooks; torch keeps the pointer forever and never deletes it.
+// Registers the hooks. torch keeps the pointer forever and never deletes the object.
 const bool registered = [] {
   at::RegisterPrivateUse1HooksInterface(std::make_unique<Hooks>().release());
   return true;

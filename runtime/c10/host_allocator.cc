@@ -26,14 +26,14 @@ struct DestroyEvent {
   void operator()(orEvent_t event) const noexcept { (void)orEventDestroy(event); }
 };
 
-// An event that marks the work that was queued on a stream when memory was freed. While the stream
-// is being captured, nothing can be recorded on it, so the event is recorded after the capture.
+// An event after the work that was queued on a stream when memory was freed. If the stream is being
+// captured, the event cannot be recorded yet; it is then recorded after the capture.
 struct Event {
   c10::Stream stream;
   std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent> native;
 };
 
-// A scope that adds its duration, in microseconds, to a statistic.
+// A scope whose duration, in microseconds, is added to a statistic.
 class Timer {
  public:
   Timer(std::mutex* mutex, c10::CachingAllocator::DurationStat* stat)
@@ -57,15 +57,15 @@ void free_host_block(void* context);
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event> {
   using Base = at::CachingHostAllocatorImpl<c10::Stream, Event>;
 
-  // Frees memory from a capture in a different way from torch. torch never reuses memory that was
-  // allocated during a capture and used by a stream, because a replay may use it at any time. Here,
-  // a captured copy owns its memory, so no graph uses memory that was freed. Also, torch cannot
-  // process the events of such memory (it takes a lock twice), so this class tracks the streams
-  // itself.
+  // Replaces torch's function, which handles memory from a capture differently. If such memory was
+  // used by a stream, torch never reuses it, because a replay may use it at any time. Here, a
+  // captured copy owns its memory, so no graph uses memory that was freed. In addition, torch
+  // cannot process the events of such memory (it would lock a mutex twice). This class therefore
+  // tracks the streams itself.
   void free(void* context) override {
     auto* const block = static_cast<at::HostBlock<c10::Stream>*>(context);
     if (in_forked_child()) {
-      return;  // the child has its own copy of the memory, and no stream to record an event on
+      return;  // the child has a copy of the memory and no stream on which to record an event
     }
     if (block == nullptr || block->owning_pool_ == c10::MempoolId_t{0, 0}) {
       Base::free(context);
@@ -117,7 +117,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     return try_record(event) && orEventQuery(event.native.get()) != orErrorNotReady;
   }
 
-  // Memory that was allocated in a capture and was freed while streams were using it.
+  // Memory that was allocated during a capture and freed while streams used it.
   struct Used {
     void* context;
     std::vector<Event> events;
@@ -126,7 +126,8 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   void free_used() {
     std::vector<Used> done;
     {
-      // The holder may be recording an event, which may wait for space in a queue.
+      // The thread that holds the mutex may be recording an event, which may wait for space in a
+      // queue.
       const auto lock = LockForWait(used_mutex_);
       const auto first = std::partition(used_.begin(), used_.end(), [this](Used& used) {
         return !std::ranges::all_of(used.events,
@@ -140,7 +141,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     }
   }
 
-  // Records the event unless it has already been recorded. Returns false while the stream is being
+  // Records the event if it has not been recorded yet. Returns false while the stream is being
   // captured.
   bool try_record(Event& event) {
     if (event.native != nullptr) {
@@ -201,8 +202,8 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
   }
 };
 
-// Returns the allocator, which is never destroyed, because tensors in static storage may outlive
-// all other objects.
+// Returns the allocator. It is never destroyed, because tensors in static storage may exist longer
+// than all other objects.
 HostAllocator& host_allocator() {
   static auto* const allocator = std::make_unique<HostAllocator>().release();
   return *allocator;

@@ -35,7 +35,7 @@ TEST(InitializationTest, ActionsRunOnceAtTheFirstUseOfTheDevice) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([] {
       initialize();
-      EXPECT_EQ(last_calls, 1);  // it ran before initialize() returned on any thread
+      EXPECT_EQ(last_calls, 1);  // the last action ran before initialize() returned on any thread
     });
   }
   for (std::thread& thread : threads) {

@@ -2,9 +2,10 @@
 //
 // memory_profiling.h - whether torch's profiler records memory (profile_memory=True).
 //
-// c10::memoryProfilingEnabled() costs as much as the rest of a small allocation's fast path. It is
-// therefore not called before the first profiler session in this process, which the profiler's
-// library reports (profiler/kineto_plugin.cc). Any thread may call it.
+// c10::memoryProfilingEnabled() costs as much as the rest of a small allocation's fast path. For
+// this reason, it is called only after the first profiler session in this process has begun. The
+// profiler's library reports that session (profiler/kineto_plugin.cc). Any thread may call these
+// functions.
 #ifndef RUNTIME_C10_MEMORY_PROFILING_H_
 #define RUNTIME_C10_MEMORY_PROFILING_H_
 
@@ -17,8 +18,8 @@
 
 namespace openreg {
 
-// A function that returns whether a profiler session has ever begun in this process. Without the
-// profiler's library, it always returns true.
+// A function that returns whether a profiler session has ever begun in this process. If the
+// profiler's library is not loaded, it always returns true.
 OPENREG_API extern std::atomic<bool (*)()> profiler_was_used;
 
 // Returns whether torch's profiler records memory on this thread.

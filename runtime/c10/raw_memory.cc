@@ -19,7 +19,7 @@ struct RawMemory {
   std::unordered_map<void*, c10::DataPtr> blocks;
 };
 
-// Returns the table of blocks, which is never destroyed, like the allocator.
+// Returns the table of blocks. Like the allocator, it is never destroyed.
 RawMemory& raw_memory() {
   static auto* const memory = std::make_unique<RawMemory>().release();
   return *memory;
@@ -30,7 +30,7 @@ RawMemory& raw_memory() {
 void* allocate_raw(int64_t bytes, c10::DeviceIndex device, orStream_t stream) {
   TORCH_CHECK_VALUE(bytes >= 0, "openreg: cannot allocate device memory of negative size: ", bytes,
                     " bytes");
-  // external_stream() rejects a destroyed stream and a stream of another device.
+  // external_stream() rejects a destroyed stream or a stream of another device.
   const c10::Stream checked = external_stream(stream, resolve_device(device));
   c10::DataPtr data =
       allocate_on_stream(device, static_cast<size_t>(bytes), native_stream(checked));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// raw_memory.h - device memory without a tensor, identified by its address, for other libraries in
-// the process.
+// raw_memory.h - device memory without a tensor, identified by its address. It is for other
+// libraries in the process.
 //
 // Blocks come from the caching allocator and count in its statistics. They stay allocated until
-// free_raw(). Any thread may call these functions; each call takes one lock.
+// free_raw() is called. Any thread may call these functions; each call acquires one lock.
 #ifndef RUNTIME_C10_RAW_MEMORY_H_
 #define RUNTIME_C10_RAW_MEMORY_H_
 

@@ -27,12 +27,12 @@ struct Shared {
   void* pointer;
   size_t size;
   c10::DeviceIndex device;
-  int uses = 0;                          // number of DataPtrs; at 0, the entry waits
+  int uses = 0;                          // number of DataPtrs; an entry with 0 is in `waiting`
   std::list<Shared*>::iterator place{};  // its position in the `waiting` list
-  c10::DataPtr own;                      // the original DataPtr; empty if imported
-  int imports = 0;                       // number of imports to be released
-  orStream_t home = nullptr;             // if imported: the release waits for this stream
-  std::vector<orStream_t> users;         // if imported: other streams that have used it
+  c10::DataPtr own;                      // the original DataPtr; empty for imported memory
+  int imports = 0;                       // number of imports that must be released
+  orStream_t home = nullptr;             // for imported memory: the stream for the release
+  std::vector<orStream_t> users;         // for imported memory: other streams that have used it
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
 };
 
@@ -40,7 +40,7 @@ struct SharedMemory {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<Shared>> all;
   std::list<Shared*> waiting;  // entries that no DataPtr uses
-  int importing = 0;           // number of calls that may return a waiting entry
+  int importing = 0;           // number of imports in progress, which may return a waiting entry
 };
 
 SharedMemory& shared_memory() {
@@ -51,8 +51,8 @@ SharedMemory& shared_memory() {
 
 void release(void* context);
 
-// Orders later work on `later` after the work queued on `earlier`. `earlier` may be a stream of a
-// different device: an event belongs to the device of the stream that records it.
+// Orders later work on `later` after the work that is queued on `earlier`. The streams may belong
+// to different devices: the event belongs to the device of `earlier`.
 orError_t try_order(orStream_t earlier, orStream_t later) {
   int before = 0;
   int device = 0;
@@ -73,15 +73,15 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
   return error;
 }
 
-// Releases imported memory after the work on the streams that used it.
+// Queues the release of imported memory after the work on all streams that used it.
 void release_imported(const Shared& shared) {
   int before = 0;
   if (orGetDevice(&before) != orSuccess || orSetDevice(shared.device) != orSuccess) {
-    return;  // a deleter must not throw; the exit of the process releases the memory
+    return;  // a deleter must not throw, and the memory is released when the process exits
   }
   for (const orStream_t user : shared.users) {
-    // This fails if the stream was destroyed, in which case its work was waited for, or if the
-    // device has been shut down.
+    // A failure can be ignored: either the stream was destroyed and its work is done, or the device
+    // has been shut down.
     (void)try_order(user, shared.home);
   }
   for (int import = 0; import < shared.imports; ++import) {
@@ -93,8 +93,8 @@ void release_imported(const Shared& shared) {
   (void)orSetDevice(before);
 }
 
-// Returns whether a capture in progress uses the memory. Nothing can be queued on the streams of a
-// capture.
+// Returns whether a capture in progress uses the memory. Such memory cannot be released, because a
+// release cannot be queued on a captured stream.
 bool is_captured(const Shared& shared) {
   using allocator::DeviceTimeline;
   return shared.imports != 0 &&
@@ -102,15 +102,16 @@ bool is_captured(const Shared& shared) {
           std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
 }
 
-// Returns whether the memory can be released. It cannot while it is exported or captured, nor
-// inside a kernel, which must not queue work.
+// Returns whether the memory can be released. It cannot be released while it is exported or
+// captured, or inside a kernel, which must not queue work.
 bool is_releasable(const Shared& shared) {
   int exported = 1;
   return orInKernel() == 0 && !is_captured(shared) &&
          orIpcIsExported(&exported, shared.pointer, shared.size) == orSuccess && exported == 0;
 }
 
-// Removes the releasable entries among the `count` that have waited longest.
+// Scans the first `count` waiting entries. Removes and returns the releasable ones, and moves the
+// others to the end of the list.
 std::vector<std::unique_ptr<Shared>> take_releasable(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   if (memory.importing != 0) {
@@ -130,8 +131,8 @@ std::vector<std::unique_ptr<Shared>> take_releasable(SharedMemory& memory, size_
   return ended;
 }
 
-// Removes releasable entries under the lock and releases them without it. Returns the number of
-// bytes that were released.
+// Removes releasable entries under the lock and then releases them without the lock. Returns the
+// number of bytes released.
 size_t release_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   {
@@ -145,10 +146,11 @@ size_t release_ended(SharedMemory& memory, size_t count) {
       release_imported(*shared);
     }
   }
-  return bytes;  // memory of this process is freed with its DataPtr
+  return bytes;  // memory that this process exported is freed with its DataPtr
 }
 
-// The number of entries that each call scans, so that releasable memory does not accumulate.
+// Number of entries to scan in each call. It is above 1 so that releasable memory does not
+// accumulate.
 constexpr size_t kScans = 4;
 
 void release(void* context) {
@@ -173,8 +175,8 @@ c10::DataPtr use(Shared& shared) {
 }
 
 // Returns the storage for shared memory: the existing one, or a new one. If the existing storage
-// has meanwhile got different memory, it is moved to `other`. The caller drops it after releasing
-// the lock, because dropping the last reference takes the lock.
+// now has different memory, it is moved to `*other`. The caller must destroy `*other` after it has
+// released the lock, because destroying the last reference acquires the lock.
 c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10::Storage* other) {
   if (c10::Storage alive(shared.storage.lock()); alive) {
     if (alive.data() == shared.pointer && alive.nbytes() == bytes) {
@@ -192,8 +194,8 @@ c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10:
   return storage;
 }
 
-// A scope in which no waiting memory is released, because it may be the memory that is being
-// imported.
+// A scope in which no waiting memory is released, because that memory may be the memory that is
+// being imported.
 class Importing {
  public:
   explicit Importing(SharedMemory& memory) : memory_(memory) {
@@ -218,8 +220,8 @@ void add_user(Shared& shared, orStream_t user) {
   }
 }
 
-// Returns the streams other than `current` that the allocator knows to have pending work on the
-// memory of a DataPtr.
+// Returns the streams other than `current` that may have pending work on the memory of a DataPtr,
+// according to the allocator.
 std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current) {
   std::vector<orStream_t> streams;
   if (const allocator::Block* const block = block_of(data)) {
@@ -241,7 +243,7 @@ std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current)
   return streams;
 }
 
-// Returns the stream for exports from `device`, which runs only waits.
+// Returns the stream for exports from `device`. Only waits are queued on it.
 orStream_t export_stream(c10::DeviceIndex device) {
   static std::array<orStream_t, OPENREG_MAX_DEVICES> streams{};
   static std::mutex mutex;
@@ -262,8 +264,8 @@ void order(orStream_t earlier, orStream_t later) {
   OPENREG_CHECK(error);
 }
 
-// Returns a stream whose queued work is ordered after all work on the memory. The current stream is
-// not sufficient, because a torch.multiprocessing queue pickles in its own thread.
+// Returns a stream whose later work is ordered after all work on the memory. The current stream is
+// not sufficient, because a torch.multiprocessing queue pickles on its own thread.
 orStream_t ordered_stream(const c10::DataPtr& data, c10::DeviceIndex device) {
   const orStream_t current = current_native_stream(device);
   const std::vector<orStream_t> others = streams_of(data, current);
@@ -283,8 +285,8 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
                          c10::DeviceIndex device) {
   const orStream_t stream = current_native_stream(resolve_device(device));
   const Importing importing(memory);
-  // Import without the lock: the import may wait for space in the stream, where a kernel may need
-  // the lock.
+  // Import without the lock: the import may wait for space in the stream's queue, and a kernel in
+  // that queue may need the lock.
   void* pointer = nullptr;
   OPENREG_CHECK(orIpcImport(&pointer, &handle, stream));
   orPointerAttributes attributes{};
@@ -332,7 +334,7 @@ orIpcMemoryHandle export_storage(const c10::Storage& storage) {
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
     if (const auto known = memory.all.find(pointer); known != memory.all.end()) {
-      // The memory was exported before, possibly as an alias of another length.
+      // The memory was exported before, possibly with a different length through an alias.
       known->second->size = std::max(known->second->size, storage.nbytes());
     } else {
       auto made = std::make_unique<Shared>();

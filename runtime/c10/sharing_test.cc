@@ -21,7 +21,7 @@ class Exporter {
  public:
   Exporter() { EXPECT_EQ(remote_.Ask("new " + std::to_string(kBytes) + " 7"), "ok 0"); }
 
-  // Makes the other process export the same block, and returns the handle.
+  // Makes the other process export its block, and returns the handle.
   orIpcMemoryHandle export_all() {
     return remote_.Give<orIpcMemoryHandle>("export 0 0 " + std::to_string(kBytes));
   }
@@ -30,7 +30,7 @@ class Exporter {
   device::RemoteProcess remote_;
 };
 
-// Checks for a data race, which is visible with --config=tsan only.
+// Runs code that could contain a data race. Only a build with --config=tsan reports the race.
 TEST(SharingTest, StreamsMayBeRecordedWhileThreadsImport) {
   constexpr int kRounds = 100;
   Exporter exporter;

@@ -7,7 +7,7 @@
 namespace openreg {
 namespace {
 
-// The thread that shuts the device down, or id() before one does.
+// The thread that shuts the device down, or id() if no thread has done so.
 std::atomic<std::thread::id> ending_thread{};
 
 }  // namespace

@@ -2,10 +2,11 @@
 //
 // shutdown.h - shuts the device down while other threads are still inside a call.
 //
-// After the interpreter has exited, no thread may return to it: CPython ends a thread that asks for
-// the GIL by unwinding it, through code that must not be unwound, and the process aborts. For this
-// reason, a thread that is waiting for the device while another thread shuts it down gets no error:
-// it stays in its call until the process exits. Any thread may call these functions.
+// After the interpreter has exited, no thread may return to it. If a thread requests the GIL,
+// CPython ends it by unwinding its stack. The stack contains code that must not be unwound, so the
+// process aborts. For this reason, a thread that waits for the device while another thread shuts it
+// down receives no error: it stays in its call until the process exits. Any thread may call these
+// functions.
 #ifndef RUNTIME_C10_SHUTDOWN_H_
 #define RUNTIME_C10_SHUTDOWN_H_
 

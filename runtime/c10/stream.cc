@@ -18,14 +18,14 @@ namespace {
 
 static_assert(sizeof(orStream_t) == sizeof(c10::StreamId));
 
-// Each device's current stream in this thread; null means the default stream. A thread allocates
+// Each device's current stream on this thread; null means the default stream. A thread allocates
 // the array when it first changes a current stream, which most threads never do. Static TLS
-// therefore holds only one pointer.
+// therefore contains only one pointer.
 using CurrentStreams = std::array<orStream_t, OPENREG_MAX_DEVICES>;
 thread_local CurrentStreams* current_streams = nullptr;
 
-// Owns the array and deletes it at thread exit. Later launches by other thread-local objects use
-// the default streams.
+// Owns the array and deletes it at thread exit. If other thread-local objects are destroyed later,
+// their launches use the default streams.
 struct CurrentStreamsOwner {
   CurrentStreamsOwner() { current_streams = std::make_unique<CurrentStreams>().release(); }
   ~CurrentStreamsOwner() {
@@ -126,7 +126,7 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
     }
     static thread_local const CurrentStreamsOwner owner;
     if (current_streams == nullptr) {
-      return previous;  // the thread is exiting, and the owner was destroyed
+      return previous;  // the thread is exiting, and `owner` was destroyed
     }
   }
   (*current_streams)[static_cast<size_t>(device)] = handle;

@@ -32,7 +32,7 @@ const c10::impl::VirtualGuardImpl& guard() {
 
 c10::Device device(c10::DeviceIndex index) { return {kOpenRegType, index}; }
 
-// Queues a kernel that runs until `open` is set and then increments `count`.
+// Shared with launch_gate(), whose kernel runs until `open` is set and then increments `count`.
 struct Gate {
   std::atomic<bool> open{false};
   std::atomic<int> count{0};
@@ -105,8 +105,8 @@ TEST(StreamTest, CurrentStreamBelongsToThreadAndDevice) {
   std::thread([] { EXPECT_EQ(current_stream(0), default_stream(0)); }).join();
 }
 
-// Thread-local objects are destroyed in reverse order of construction, so this one is destroyed
-// last.
+// Uses streams in its destructor. Thread-local objects are destroyed in reverse order of
+// construction. This object is constructed first, so it is destroyed last.
 struct QueriesAtThreadExit {
   ~QueriesAtThreadExit() {
     const c10::Stream stream = guard().getStreamFromGlobalPool(device(0));

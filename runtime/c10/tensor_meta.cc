@@ -12,11 +12,11 @@
 namespace openreg {
 namespace {
 
-// The prefix of this backend's keys: other PrivateUse1 backends write their own.
+// The prefix of this backend's keys. Other PrivateUse1 backends write keys with other prefixes.
 constexpr std::string_view kPrefix = "openreg:";
 
-// Returns whether a tensor has memory of its own on this device. A FakeTensor's storage is on
-// another device; the storage of a wrapper subclass is empty.
+// Returns whether a tensor has its own memory on this device. This excludes a FakeTensor, whose
+// storage is on another device, and a wrapper subclass, whose storage is empty.
 bool can_have_meta(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kOpenRegType || !tensor.has_storage()) {
     return false;
@@ -74,8 +74,8 @@ std::optional<std::string> from_hex(std::string_view text) {
   return bytes;
 }
 
-// Removes "name=value;" from the front of `text`, or "name=value" if that is the whole text, and
-// returns the value.
+// Removes "name=value;" from the start of `text`, or "name=value" if `text` contains nothing else.
+// Returns the value.
 std::optional<std::string_view> take(std::string_view& text, std::string_view name) {
   if (text.substr(0, name.size()) != name || text.substr(name.size(), 1) != "=") {
     return std::nullopt;
@@ -98,7 +98,7 @@ std::optional<int64_t> take_number(std::string_view& text, std::string_view name
   return error == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
 }
 
-// Implements torch's serialization: adds the meta to the map that is written with a tensor.
+// Implements torch's serialization: adds the meta to the map that torch writes with the tensor.
 void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& written) {
   if (!can_have_meta(tensor)) {
     return;
@@ -111,7 +111,7 @@ void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>&
   }
 }
 
-// Implements torch's deserialization: sets the meta that was read with a tensor.
+// Implements torch's deserialization: sets the meta that torch read with the tensor.
 void read_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& read) {
   if (!can_have_meta(tensor)) {
     return;

@@ -22,8 +22,8 @@
 namespace openreg::device {
 namespace {
 
-// The pair of functions that the profiler registers. A pair never changes, so threads read it
-// without a lock.
+// The two functions that the profiler registers. A registered pair never changes, so threads read
+// it without a lock.
 struct Callbacks {
   orActivityBufferRequested_t requested;
   orActivityBufferCompleted_t completed;
@@ -39,7 +39,7 @@ struct Buffer {
   unsigned char* memory;
   size_t size;
   size_t used;
-  const Callbacks* owner;  // the callbacks that provided the buffer; it is returned to them
+  const Callbacks* owner;  // the callbacks that provided the buffer and receive it back
 };
 
 struct Counts {
@@ -47,7 +47,7 @@ struct Counts {
   uint64_t dropped = 0;
 };
 
-// The current buffer of one thread. The thread writes to it, and a flush takes it away.
+// The current buffer of one thread. The thread writes to it. A flush takes the buffer away.
 class ThreadBuffer {
  public:
   void Write(const orActivity& activity) {
@@ -69,8 +69,8 @@ class ThreadBuffer {
     current_.store(buffer, std::memory_order_release);
   }
 
-  // Hands the buffer, with the records written so far, to the profiler. May be called by any
-  // thread. Waits if the owning thread is in the middle of writing a record.
+  // Passes the buffer, with the records written so far, to the profiler. Any thread may call it.
+  // Waits while the owning thread is writing a record.
   void Flush() {
     for (Backoff backoff;; backoff.Pause()) {
       Buffer* buffer = current_.load(std::memory_order_acquire);
@@ -100,7 +100,7 @@ class ThreadBuffer {
     if (owner == nullptr) {
       return nullptr;
     }
-    // Allocate without exceptions: the caller may be in the middle of a launch, or be a stream's
+    // Do not throw an exception: the caller may be in the middle of a launch, or on a stream's
     // thread.
     std::unique_ptr<Buffer> buffer(new (std::nothrow) Buffer{nullptr, 0, 0, owner});
     if (buffer == nullptr) {
@@ -134,7 +134,8 @@ class ThreadBuffer {
 class ThreadBuffers {
  public:
   static ThreadBuffers& Get() {
-    static ThreadBuffers& buffers = *new ThreadBuffers;  // never destroyed: threads end late
+    // Never destroyed, because threads may end late.
+    static ThreadBuffers& buffers = *new ThreadBuffers;
     return buffers;
   }
 
@@ -151,7 +152,8 @@ class ThreadBuffers {
     ended_.dropped += buffer->counts().dropped;
   }
 
-  // Counts a record that is dropped because its thread's buffer is already gone.
+  // Counts a dropped record. The record is dropped because the buffer of its thread is already
+  // gone.
   void Drop() {
     const std::lock_guard lock(mutex_);
     ++ended_.dropped;
@@ -180,11 +182,12 @@ class ThreadBuffers {
   Counts ended_;
 };
 
-// The names that records refer to. They stay valid until the process ends.
+// The names to which records refer. They stay valid until the process ends.
 class Names {
  public:
   static Names& Get() {
-    static Names& names = *new Names;  // never destroyed, like the records
+    // Never destroyed, because records refer to the names.
+    static Names& names = *new Names;
     return names;
   }
 
@@ -198,12 +201,12 @@ class Names {
   std::unordered_set<std::string> names_;  // a node-based set, so its elements never move
 };
 
-// What a thread keeps from its first record until it ends: its buffer, the ids it has pushed (by
-// kind), and the names it used last.
+// The data of one thread, from its first record until it ends: its buffer, the ids that it has
+// pushed (by kind), and the names that it has recently used.
 class ThreadRecords {
  public:
   // Returns this thread's object. Returns null if the thread is ending and has already destroyed
-  // it.
+  // the object.
   static ThreadRecords* Get() {
     if (ended) {
       return nullptr;
@@ -217,9 +220,9 @@ class ThreadRecords {
 
   uint64_t LastId(orActivityIdKind kind) const { return ids[kind].empty() ? 0 : ids[kind].back(); }
 
-  // Looks up recently used addresses first, without a lock: a kernel's name has the same address in
-  // every launch. The text is compared too, because another library may since have been loaded at
-  // the same address.
+  // Returns the interned name. First looks up recently used addresses without a lock, because a
+  // kernel's name has the same address in every launch. The text is compared, too: the address may
+  // now belong to another library, loaded after the first one was unloaded.
   const char* Intern(const char* name) {
     if (names_.empty()) {
       names_.resize(kNames);
@@ -241,7 +244,7 @@ class ThreadRecords {
   ThreadRecords() { ThreadBuffers::Get().Add(&buffer); }
   ~ThreadRecords() {
     ended = true;
-    // In a forked child, the lock may be held by a thread that exists only in the parent.
+    // In a forked child, a thread that exists only in the parent may hold the lock.
     if (!InForkedChild()) {
       ThreadBuffers::Get().Remove(&buffer);
     }
@@ -289,7 +292,7 @@ const char* InternName(const char* name) {
   return thread != nullptr ? thread->Intern(name) : Names::Get().Intern(name);
 }
 
-// Begins a pending record. Returns false if tracing was turned off in the meantime, because the
+// Begins a pending record. Returns false if tracing was turned off after the caller checked it: the
 // flush that must wait for this call may already have returned.
 bool CallActivity::BeginPendingCall() {
   BeginPendingRecords();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// activity.h - records of API calls and of the work they queue, for a profiler.
+// activity.h - records of API calls and of the work that they queue, for a profiler.
 //
 // Each API function that is recorded constructs a CallActivity. If the call queues work, it
 // attaches a record without times to that work (CallActivity::ForWork). The record is stored next
@@ -9,14 +9,15 @@
 //
 // Each thread writes to its own buffer. Only a flush takes a buffer away from its thread, by an
 // atomic exchange of the pointer. A writer therefore never waits: a thread whose buffer was taken
-// requests a new one. With tracing off, a call costs one relaxed load.
+// requests a new one. While tracing is off, a call costs one relaxed load.
 //
-// A count of pending records, for both calls and commands, tells a flush when all records are
-// written. A call increments the count and then checks whether tracing is still on. The end of
-// tracing stores its flag before the flush reads the count. Whichever comes first, no call is
-// missed.
+// A count of pending records, for both calls and commands, tells a flush whether all records are
+// written. A call first increments the count and then checks whether tracing is still on. The end
+// of tracing first stores its flag; the flush then reads the count. No call is missed, regardless
+// of the order in which the two threads run.
 //
-// A CallActivity belongs to the thread that constructed it. Any thread may call the functions.
+// A CallActivity belongs to the thread that constructed it. Any thread may call the other
+// functions.
 #ifndef RUNTIME_DEVICE_ACTIVITY_H_
 #define RUNTIME_DEVICE_ACTIVITY_H_
 
@@ -30,28 +31,30 @@ namespace openreg::device {
 
 inline bool Tracing() { return (mode.load(std::memory_order_relaxed) & kTracing) != 0; }
 
-// Returns the current time, in nanoseconds, of the clock that all records use.
+// Returns the current time in nanoseconds, from the clock that all records use.
 uint64_t ActivityTime();
 
 void WriteActivity(const orActivity& activity);
 
-// Counts a record that cannot be written.
+// Counts a record that is dropped because it cannot be written.
 void DropActivity();
 
-// Count a record that will be written. Begin is called before the record's command is queued, and
-// End after its last record has been written.
+// Count records that will be written. BeginPendingRecords() is called before the command of the
+// record is queued, and EndPendingRecords() after its last record has been written.
 void BeginPendingRecords();
 void EndPendingRecords();
 
-// Returns a copy of `name` in static storage, or null for null. The library that a kernel's name
-// comes from may be unloaded before the profiler reads the record.
+// Returns a copy of `name` in static storage, or null if `name` is null. The copy is necessary
+// because the library that contains the name may be unloaded before the profiler reads the record.
 const char* InternName(const char* name);
 
-// A scope that records an API call when it ends, if tracing was on when it began.
+// A scope for an API call. If tracing is on when the scope begins, the call is recorded when the
+// scope ends.
 class CallActivity {
  public:
-  // Whether a flush waits for the call. A flush waits for calls that submit work. A call that
-  // itself waits is recorded only if it ends while tracing is still on.
+  // Specifies whether a flush waits for the call. A flush waits for calls that submit work. It does
+  // not wait for calls that themselves wait; these are recorded only if they end while tracing is
+  // on.
   enum Kind : bool { kSubmits, kWaits };
 
   explicit CallActivity(const char* function, Kind kind = kSubmits) {
@@ -71,7 +74,7 @@ class CallActivity {
 
   bool active() const { return record_.correlation != 0; }
 
-  // Add details to the call's record. They have no effect unless the call is active.
+  // Add details to the record of the call. They have no effect if the call is not active.
   void SetStream(int device, uint32_t stream) {
     record_.device = device;
     record_.stream = static_cast<int32_t>(stream);
@@ -80,7 +83,8 @@ class CallActivity {
   void SetBytes(uint64_t bytes) { record_.bytes = bytes; }
   void SetGraph(int32_t graph) { record_.graph = graph; }
 
-  // Returns a record for the work that this call is queueing. The caller sets its kind and name.
+  // Returns a record for the work that this call is queueing. The caller must set its kind and
+  // name.
   orActivity ForWork() const;
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// activity_fixture.h - a profiler for tests of activity records, and the fixture of these tests.
+// activity_fixture.h - a profiler for the tests of activity records, and the fixture of these
+// tests.
 #ifndef RUNTIME_DEVICE_ACTIVITY_FIXTURE_H_
 #define RUNTIME_DEVICE_ACTIVITY_FIXTURE_H_
 
@@ -18,7 +19,7 @@
 
 namespace openreg::device {
 
-// A profiler that keeps all records it receives.
+// A profiler that stores all records that it receives.
 class Profiler {
  public:
   static Profiler& Get() {
@@ -26,7 +27,8 @@ class Profiler {
     return profiler;
   }
 
-  // Starts tracing. `size` is the size of each buffer; with 0, the profiler provides no buffers.
+  // Starts tracing. `size` is the size of each buffer. If it is 0, the profiler provides no
+  // buffers.
   void Start(size_t size = 4096) {
     buffer_size_ = size;
     completed_ = 0;

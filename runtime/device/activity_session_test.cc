@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests sessions: no record is lost or duplicated when tracing starts and ends.
+// Tests tracing sessions: no record may be lost or duplicated when tracing starts or ends.
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -51,8 +51,8 @@ TEST_F(ActivityTest, WorkQueuedBeforeTracingEndsIsRecorded) {
   EXPECT_STREQ(kernels[0].name, "late");
 }
 
-// Tracing ends while a kernel runs on the launching thread. The flush waits for the end of that
-// call.
+// Tracing ends while a kernel runs on the launching thread. The flush must wait until the launch
+// returns.
 TEST_F(ActivityTest, ACallInProgressWhenTracingEndsIsRecorded) {
   Gate gate;
   Profiler::Get().Start();
@@ -92,7 +92,7 @@ TEST_F(ActivityTest, AFlushDoesNotWaitForCallsThatWait) {
   waiter.join();
 }
 
-// A flush after the end of tracing waits, but no longer than until a profiler starts tracing again.
+// A flush after the end of tracing waits for pending records, but only until tracing starts again.
 TEST_F(ActivityTest, AFlushReturnsWhenTracingStartsAgain) {
   QueueLaunches();
   Gate gate;
@@ -109,7 +109,7 @@ TEST_F(ActivityTest, AFlushReturnsWhenTracingStartsAgain) {
 
 TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
   Profiler::Get().Start();
-  EXPECT_OK(orActivityDisableTracing());  // the profiler pauses
+  EXPECT_OK(orActivityDisableTracing());  // pauses the profiler, which remains registered
   const auto requested = [](void**, size_t*) {};
   const auto completed = [](void*, size_t) {};
   EXPECT_FAILS(orActivityRegisterCallbacks(requested, completed), orErrorNotPermitted,
@@ -122,8 +122,8 @@ TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
   EXPECT_OK(orActivityRegisterCallbacks(nullptr, nullptr));
 }
 
-// A thread may launch while it exits: in the destructor of an object that it created before its
-// first record.
+// A thread may launch while it exits: from the destructor of an object that it created before its
+// first record, and that is therefore destroyed later than the thread's records.
 TEST_F(ActivityTest, RecordsALaunchDuringThreadExit) {
   struct LaunchesAtEnd {
     ~LaunchesAtEnd() { EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr)); }
@@ -140,7 +140,7 @@ TEST_F(ActivityTest, RecordsALaunchDuringThreadExit) {
   EXPECT_EQ(Of(records, orActivityKernel).size() + Profiler::Get().dropped(), 3U);
 }
 
-// The thread of the launching stream runs all nodes, so they belong to that stream.
+// The stream that launches the graph runs all nodes, so the records of all nodes name that stream.
 TEST_F(ActivityTest, NodesOfAnotherDeviceBelongToTheLaunchingStream) {
   if (count_ < 2) {
     GTEST_SKIP() << "there is one device";
@@ -196,12 +196,12 @@ TEST_F(ActivityTest, RecordsOfOneStreamDoNotOverlap) {
   }
 }
 
-// Tracing is turned on and off and buffers are flushed while threads launch. Each recorded launch
-// appears exactly once, and so does its kernel.
+// Tracing is turned on and off, and buffers are flushed, while threads launch. Each recorded launch
+// must appear exactly once, and so must its kernel.
 TEST_F(ActivityTest, ThreadsLaunchWhileTracingIsToggled) {
   constexpr int kThreads = 8;
   constexpr int kSessions = 30;
-  constexpr int kLaunches = 4000;  // maximum per session: the profiler keeps all records
+  constexpr int kLaunches = 4000;  // maximum per session, because the profiler stores all records
   Profiler::Get().Start(16 * sizeof(orActivity));
   std::atomic<bool> over{false};
   std::atomic<int> launched{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests activity records: what is recorded about calls and work.
+// Tests the content of activity records for calls and work.
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -145,8 +145,8 @@ TEST_F(ActivityTest, RecordsACopyThatWasCapturedBeforeTracing) {
   EXPECT_OK(orStreamDestroy(stream));
 }
 
-// Names are copied because the library that contains a kernel's name may be unloaded, and another
-// one loaded at its address.
+// The device copies names during the call. Otherwise, a name could change later: its library may be
+// unloaded, and another one may be loaded at the same address.
 TEST_F(ActivityTest, NamesAreReadDuringTheCall) {
   char name[] = "first";
   const orLaunchAttributes attributes{name, 0, 0};
@@ -194,7 +194,7 @@ TEST_F(ActivityTest, RecordsCallsThatWaitOrAllocate) {
 }
 
 TEST_F(ActivityTest, RecordsEachNodeOfEachReplay) {
-  // Replays run within their call or on the stream's threads.
+  // A replay runs either within its call or on the stream's threads. Test both cases.
   for (const uint32_t flags : {uint32_t{orLaunchInline}, 0U}) {
     const orStream_t stream = CreateStream();
     auto* memory = Allocate<unsigned char>(64);
@@ -251,7 +251,7 @@ TEST_F(ActivityTest, WorkHasTheIdsOfItsCall) {
   uint64_t id = 0;
   EXPECT_OK(orActivityPopExternalCorrelationId(orActivityIdExternal, &id));
   EXPECT_EQ(id, 33U);
-  std::thread([] {  // another thread's stack is empty
+  std::thread([] {  // the stack of another thread is empty
     EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
   })
       .join();

@@ -2,9 +2,9 @@
 //
 // address_ranges.h - the set of free address ranges in a window.
 //
-// Allocation is best fit. Among ranges of equal size, the one with the lowest address is used.
-// Freed neighbors are merged. The allocators above request few, large blocks, so ordered trees are
-// fast enough. Not thread-safe: the owner must lock.
+// Allocation is best fit. Among ranges of equal size, it uses the one with the lowest address.
+// Freed neighbors are merged. The allocators that use this class request few, large blocks, so
+// ordered trees are fast enough. Not thread-safe: the caller must hold a lock.
 #ifndef RUNTIME_DEVICE_ADDRESS_RANGES_H_
 #define RUNTIME_DEVICE_ADDRESS_RANGES_H_
 
@@ -19,7 +19,7 @@ namespace openreg::device {
 
 class AddressRanges {
  public:
-  // Removes `size` bytes at a multiple of `alignment` from the set; returns 0 if no range is large
+  // Removes `size` bytes at a multiple of `alignment` from the set. Returns 0 if no range is large
   // enough.
   uintptr_t Allocate(size_t size, size_t alignment) {
     for (auto it = by_size_.lower_bound({size, 0}); it != by_size_.end(); ++it) {
@@ -41,7 +41,7 @@ class AddressRanges {
     return 0;
   }
 
-  // Adds a range to the set. No part of it may already be in the set.
+  // Adds a range to the set. The set must not contain any part of it.
   void Free(uintptr_t base, size_t size) {
     const auto next = by_base_.lower_bound(base);
     if (next != by_base_.begin()) {
@@ -60,7 +60,7 @@ class AddressRanges {
     Insert(base, size);
   }
 
-  // Returns the size of each free range, keyed by base address.
+  // Returns the free ranges: a map from base address to size.
   const std::map<uintptr_t, size_t>& ranges() const { return by_base_; }
   size_t largest() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
 

@@ -44,10 +44,10 @@ TEST(AddressRangesTest, MergesNeighbors) {
   ranges.Free(0x1000, 0x100);
   ranges.Free(0x1200, 0x100);
   ranges.Free(0x1400, 0x100);
-  ranges.Free(0x1100, 0x100);  // adjacent on both sides
+  ranges.Free(0x1100, 0x100);  // adjacent to a range on each side
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1000, 0x300}, {0x1400, 0x100}}));
-  ranges.Free(0x1500, 0x100);  // adjacent after a range
-  ranges.Free(0x1300, 0x80);   // before a range, not adjacent to the other
+  ranges.Free(0x1500, 0x100);  // adjacent to the end of the second range
+  ranges.Free(0x1300, 0x80);   // adjacent only to the end of the first range
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1000, 0x380}, {0x1400, 0x200}}));
   ranges.Free(0x1380, 0x80);
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1000, 0x600}}));

@@ -65,7 +65,7 @@ bool LiveTable::Find(uintptr_t address, Entry* entry) const {
 }
 
 Allocations& Allocations::Get() {
-  // Never destroyed: destructors of other libraries free memory after ours would have run.
+  // Never destroyed, because destructors of other libraries may free memory very late.
   static Allocations& allocations = *new Allocations;
   return allocations;
 }
@@ -97,7 +97,7 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
                 "orMalloc of %zu bytes on device %d: failure injected by a test", size, device);
   }
   std::lock_guard lock(mutex_);
-  if (size > capacity) {  // checked first, because rounding `size` up could overflow
+  if (size > capacity) {  // checked first, because rounding up `size` could overflow
     return refuse(used_[device], free_[device].largest());
   }
   const size_t reserved = RoundUp(size, kPage);
@@ -134,7 +134,7 @@ bool Allocations::AddLocked(Allocation allocation) {
 
 void Allocations::RemoveLocked(const Allocation& allocation) {
   live_table_.Remove(allocation.live_slot);
-  live_.erase(allocation.base);  // last, because it may destroy `allocation`
+  live_.erase(allocation.base);  // must be last, because it may destroy `allocation`
 }
 
 Allocation* Allocations::FindLocked(uintptr_t address) {
@@ -237,8 +237,8 @@ orError_t Allocations::Trim(int device, size_t* released) {
   }
   fstat(arena.file(device), &after);
   if (released != nullptr) {
-    // The difference can be negative, because kernels of this process may write to other pages at
-    // the same time.
+    // The difference can be negative, because kernels of this process may concurrently write to
+    // other pages.
     *released =
         static_cast<size_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * 512;
   }

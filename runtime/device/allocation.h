@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation.h - the live blocks of device memory, both those from orMalloc and imported ones.
+// allocation.h - the live blocks of device memory: those from orMalloc and imported ones.
 //
-// Allocations is one object per process, with one lock. A caching allocator sits above it, so
-// blocks are allocated and freed rarely. The object is never destroyed, because blocks are freed
-// until the very end of the process. The fault report finds blocks without the lock, in the
-// LiveTable.
+// Each process has one Allocations object, with one lock. Blocks are allocated and freed rarely,
+// because their user is a caching allocator. The object is never destroyed, because blocks may be
+// freed until the process ends. The fault report finds blocks in the LiveTable without the lock.
 #ifndef RUNTIME_DEVICE_ALLOCATION_H_
 #define RUNTIME_DEVICE_ALLOCATION_H_
 
@@ -25,16 +24,16 @@ struct Import;
 
 struct Allocation {
   uintptr_t base;
-  size_t size;      // the requested size, used by bounds checks
-  size_t reserved;  // the size taken from the window
+  size_t size;      // the requested size, for bounds checks
+  size_t reserved;  // the size that is reserved in the window
   int device;
   int live_slot;          // index in the LiveTable
-  Import* import;         // null unless another process owns the memory (imported_memory.h)
+  Import* import;         // null, unless another process owns the memory (imported_memory.h)
   bool exported = false;  // whether any part of it was ever exported (exports.h)
 };
 
-// A table of all live blocks for the fault report, which cannot take a lock. Writers must hold the
-// lock of Allocations.
+// A table of all live blocks for the fault report, which cannot acquire a lock. Writers must hold
+// the lock of Allocations.
 class LiveTable {
  public:
   struct Entry {
@@ -45,12 +44,12 @@ class LiveTable {
   void Remove(int slot);
 
   // Finds the block that contains `address`. Returns false if there is none. May miss a block that
-  // is being added or removed at the same time. Async-signal-safe.
+  // another thread is adding or removing. Async-signal-safe.
   bool Find(uintptr_t address, Entry* entry) const;
 
  private:
   struct Slot {
-    std::atomic<uintptr_t> base{0};  // 0: the slot is free
+    std::atomic<uintptr_t> base{0};  // 0 if the slot is free
     std::atomic<size_t> size{0};
   };
   static constexpr int kChunk = 1024;
@@ -64,7 +63,8 @@ class Allocations {
  public:
   static Allocations& Get();
 
-  // Adds the addresses of the arena to the free ranges. Called once, after the arena is reserved.
+  // Adds the addresses of the arena to the free ranges. Must be called once, after the arena has
+  // been reserved.
   void SetUp();
 
   orError_t Allocate(int device, size_t size, void** pointer);
@@ -73,7 +73,7 @@ class Allocations {
   orError_t Trim(int device, size_t* released);
   void Info(int device, size_t* free_bytes, size_t* capacity);
 
-  // Finds the block that contains `pointer`. Returns false if there is none.
+  // Finds the block that contains `pointer`. Returns false if there is no such block.
   bool Find(const void* pointer, Allocation* found);
 
   // The following functions are for imported_memory.cc and shared_memory.cc. The caller of a
@@ -97,7 +97,7 @@ class Allocations {
   AddressRanges free_[OPENREG_MAX_DEVICES];
   AddressRanges free_imports_;
   size_t used_[OPENREG_MAX_DEVICES] = {};
-  std::vector<Allocation> kept_;  // blocks that this process freed but another one still maps
+  std::vector<Allocation> kept_;  // blocks that this process freed but another process still maps
   LiveTable live_table_;
 };
 

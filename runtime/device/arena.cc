@@ -21,7 +21,7 @@ namespace {
 
 void* Address(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-// Reserves a range of addresses. The mapping is inaccessible, so it costs only address space.
+// Reserves a range of addresses. The mapping is inaccessible, so it uses only address space.
 void* ReserveAddresses(void* where, size_t size, int flags) {
   return mmap(where, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
@@ -38,8 +38,8 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
     return false;
   }
   for (void* view : {device, kernel}) {
-    // Exclude the view from forks: a child that shared it could change the parent's memory, for
-    // example by trimming it.
+    // Exclude the view from forks. If a child shared it, the child could change the parent's
+    // memory, for example by trimming it.
     if (madvise(view, size, MADV_DONTFORK) != 0 || madvise(view, size, MADV_DONTDUMP) != 0) {
       return false;
     }
@@ -47,8 +47,8 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
   return true;
 }
 
-// Reports that a system call failed for a reservation of `size` bytes. Names the limit that caused
-// the failure if it is known.
+// Fails because a system call failed for a reservation of `size` bytes. The message names the limit
+// that caused the failure, if it is known.
 orError_t FailSystem(const char* what, size_t size, int error) {
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
@@ -75,7 +75,7 @@ orError_t FailSystem(const char* what, size_t size, int error) {
 
 orError_t Arena::Reserve(int device_count, size_t device_memory) {
   rlimit file_limit{};
-  // Check the limit in advance: exceeding it would raise SIGXFSZ, which ends the process.
+  // Check the limit in advance, because a process that exceeds it is ended by SIGXFSZ.
   if (getrlimit(RLIMIT_FSIZE, &file_limit) == 0 && file_limit.rlim_cur != RLIM_INFINITY &&
       file_limit.rlim_cur < device_memory) {
     return Fail(orErrorSystem,
@@ -94,7 +94,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
   if (reservation == MAP_FAILED) {
     return FailSystem("reservation", 2 * half, errno);
   }
-  // Align the start so that the system can use large pages.
+  // Align the start so that the operating system can use large pages.
   const auto start = reinterpret_cast<uintptr_t>(reservation);
   const uintptr_t base = RoundUp(start, kLargePage);
   if (base != start) {
@@ -113,7 +113,8 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     }
     return FailSystem(what, size, error);
   };
-  // Exclude the reservation from core dumps and forks. A child may map its own memory there.
+  // Exclude the reservation from core dumps and forks. A child may map its own memory at these
+  // addresses.
   if (madvise(Address(base), 2 * half, MADV_DONTFORK) != 0 ||
       madvise(Address(base), 2 * half, MADV_DONTDUMP) != 0) {
     return undo("madvise", 2 * half);
@@ -128,7 +129,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
       return undo("mapping a device's memory", device_memory);
     }
-    // Prefer large pages. This takes effect if transparent_hugepage/shmem_enabled is "advise".
+    // Prefer large pages. This has an effect if transparent_hugepage/shmem_enabled is "advise".
     madvise(Address(devices_[index].base + half), device_memory, MADV_HUGEPAGE);
   }
   imports_ = {base + count * stride, import_size};

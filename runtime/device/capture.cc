@@ -25,8 +25,8 @@ class Capture {
                          [&](const Branch& branch) { return branch.stream == stream; });
   }
 
-  // Makes the capture invalid and returns an error with the given text. Keeps the text of the first
-  // call as the reason.
+  // Makes the capture invalid and returns an error with the given text. The text of the first call
+  // remains the reason.
   [[gnu::format(printf, 3, 4)]] orError_t Invalidate(orError_t error, const char* format, ...) {
     char text[512];
     va_list arguments;
@@ -40,7 +40,7 @@ class Capture {
     return Fail(error, "%s. The capture is now invalid; end it (orStreamEndCapture)", text);
   }
 
-  // Returns an error if the capture is invalid. Must be called before anything is added to it.
+  // Returns an error if the capture is invalid. Must be called before the capture is extended.
   orError_t CheckValid(const char* function) const {
     return valid() ? orSuccess
                    : Fail(orErrorCaptureInvalidated,
@@ -55,7 +55,8 @@ class Capture {
   orStreamCaptureMode mode = orStreamCaptureModeGlobal;
   const ThreadState* owner = nullptr;
   Stream* origin = nullptr;
-  std::vector<Branch> branches;                                // the origin is the first
+  // The first one is the branch of `origin`.
+  std::vector<Branch> branches;
   std::unordered_map<uint64_t, std::vector<uint32_t>> events;  // the heads that each event captured
   orError_t invalid = orSuccess;
   std::string reason;
@@ -110,7 +111,7 @@ orError_t Captures::Begin(Stream* stream, uint64_t expected, orStreamCaptureMode
   capture->mode = capture_mode;
   capture->owner = &thread_state;
   capture->origin = stream;
-  capture->graph = new Graph(stream->device());  // Release deletes it
+  capture->graph = new Graph(stream->device());  // deleted by Release
   capture->branches.push_back({stream, {}});
   stream->set_capture(capture.get());
   captures_.push_back(std::move(capture));

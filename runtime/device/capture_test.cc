@@ -234,7 +234,7 @@ TEST_F(CaptureTest, ACapturedEventIsInvalidOutsideOfItsCapture) {
   ASSERT_OK(orStreamBeginCapture(side, orStreamCaptureModeGlobal));
   EXPECT_FAILS(orStreamWaitEvent(side, event, 0), orErrorCaptureIsolation, "has ended");
   ExpectInvalid(side, "has ended");
-  EXPECT_OK(orEventRecord(event, stream));  // it is an ordinary event again
+  EXPECT_OK(orEventRecord(event, stream));  // makes it an ordinary event again
   EXPECT_OK(orStreamWaitEvent(side, event, 0));
   EXPECT_OK(orEventSynchronize(event));
 }
@@ -334,7 +334,7 @@ TEST_F(CaptureTest, WaitingForAnEventThatOtherThreadsCaptureNeverHangs) {
     });
     for (int round = 0; round < 20000; ++round) {
       for (int pause = 0; pause < 100;
-           ++pause) {  // no lock blocks the waiter, which polls meanwhile
+           ++pause) {  // no lock blocks the waiter, which polls during this pause
         SpinPause();
       }
       orGraph_t graph = nullptr;

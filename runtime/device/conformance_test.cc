@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Describes the emulation to the conformance suite.
+// Defines TestedDriver() (cts/driver.h), which describes the emulation to the conformance suite.
 #include <algorithm>
 
 #include "runtime/device/cts/driver.h"

@@ -2,7 +2,7 @@
 //
 // Implements the C functions for copies and fills. Each operation is one of the device's own
 // kernels, so its stream orders it. A copy that must be done when the call returns runs on the
-// calling thread if the stream is idle.
+// calling thread, provided that the stream is idle.
 #include <cinttypes>
 #include <cstring>
 
@@ -19,7 +19,7 @@
 namespace openreg::device {
 namespace {
 
-// The largest size at which a copy is still as cheap as a kernel that may run inline.
+// The largest copy that is still as cheap as a kernel that may run inline.
 constexpr size_t kShortCopy = 64 * 1024;
 
 struct Transfer {
@@ -33,7 +33,7 @@ struct Transfer {
   }
 };
 
-// A copy from a small pageable source. The command holds the bytes, so the host may change the
+// A copy from a small pageable source. The command contains the bytes, so the host may change the
 // source as soon as the call returns.
 struct StagedTransfer {
   static constexpr size_t kMaxBytes = 384;
@@ -87,7 +87,7 @@ orError_t Locate(const char* function, const char* which, const void* pointer, s
                     function, which, pointer, size, reinterpret_cast<void*>(block.base),
                     block.size);
       }
-      *end = {orMemoryTypeUnmanaged, -1};  // only a part of this host memory was registered
+      *end = {orMemoryTypeUnmanaged, -1};  // the host memory is only partly registered
       return orSuccess;
     }
     *end = {pinned ? orMemoryTypeHost : orMemoryTypeUnmanaged, -1};
@@ -131,7 +131,7 @@ constexpr char kPageable[] =
     "or copy before "
     "or after the capture";
 
-// Returns a transfer or a fill as work for a stream.
+// Returns the work that runs a transfer or a fill on a stream.
 template <class Operation>
 Work WorkOf(const Operation& operation, const char* name, bool is_short) {
   Work work{Command::kCopy, is_short ? Command::kAnywhere : Command::kOnWorker};
@@ -152,7 +152,7 @@ struct CopyRequest {
   int source_device;
 };
 
-// Checks and submits a copy. `wait` says whether the copy must be done when the call returns.
+// Checks and submits a copy. `wait` specifies whether the copy must be done when the call returns.
 orError_t Copy(const CopyRequest& request, const Submission& submission, bool wait) {
   const char* const function = submission.function();
   if (KindName(request.kind) == nullptr) {
@@ -243,7 +243,7 @@ orError_t Set(void* pointer, int value, size_t size, const Submission& submissio
   return submission.Submit(work);
 }
 
-// Runs a copy or fill on the default stream and waits for that stream.
+// Runs a copy or fill on the default stream and waits until it is done.
 template <class Operation>
 orError_t RunSynchronously(const char* function, Operation operation) {
   Submission submission(function);

@@ -11,7 +11,7 @@ namespace {
 
 class CopyTest : public DeviceTest {
  protected:
-  // Returns bytes whose values identify their positions.
+  // Returns bytes whose values depend on their positions.
   static std::vector<unsigned char> Pattern(size_t size, unsigned seed = 1) {
     std::vector<unsigned char> bytes(size);
     for (size_t index = 0; index < size; ++index) {

@@ -92,7 +92,7 @@ OPENREG_API orError_t orSetDevice(int device) {
   if (InForkedChild()) [[unlikely]] {
     return Refuse("orSetDevice", /*only_reads=*/true);
   }
-  // Usually the device is already the current one, because guards rarely change the device.
+  // The device is usually already current, because guards rarely change the device.
   if (device != thread_state.device) {
     if (const orError_t error = CheckDevice("orSetDevice", device); error != orSuccess) {
       return error;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// device_fixture.h - what the device tests share: a fresh device for each test, checks of an error
-// together with its text, and kernels that end when the test says so.
+// device_fixture.h - the common code of the device tests: a fresh device for each test, checks of
+// an error and its text, and kernels that run until the test ends them.
 #ifndef RUNTIME_DEVICE_DEVICE_FIXTURE_H_
 #define RUNTIME_DEVICE_DEVICE_FIXTURE_H_
 
@@ -48,11 +48,11 @@ inline testing::AssertionResult FailsWith(const char* call, const char*, const c
 
 #define EXPECT_OK(call) EXPECT_PRED_FORMAT1(openreg::device::Succeeds, call)
 #define ASSERT_OK(call) ASSERT_PRED_FORMAT1(openreg::device::Succeeds, call)
-// Expects the call to fail with this error, and the error's detail to contain this text.
+// Expects the call to fail with this error, and the detail of the error to contain this text.
 #define EXPECT_FAILS(call, error, text) \
   EXPECT_PRED_FORMAT3(openreg::device::FailsWith, call, error, text)
 
-// Waits until `done` returns true. Returns false after a time that is ample on any healthy machine.
+// Waits until `done` returns true. Returns false after a timeout that no healthy machine reaches.
 template <class Done>
 bool Eventually(Done done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -65,8 +65,9 @@ bool Eventually(Done done) {
   return true;
 }
 
-// A kernel that runs until the test opens the gate. The destructor opens it too, so a failing test
-// does not hang. The gate must outlive its kernel: synchronize first.
+// A kernel that runs until the test opens the gate. The destructor opens the gate, too, so that a
+// failing test does not hang. The gate must outlive its kernel, so synchronize before the gate is
+// destroyed.
 class Gate {
  public:
   Gate() = default;
@@ -118,11 +119,12 @@ class DeviceTest : public testing::Test {
   }
 
   // Makes launches asynchronous in every configuration. A test needs this if it queues work behind
-  // a kernel that it ends later. Otherwise its first launch would never return.
+  // a kernel and ends the kernel later. With launch blocking, the launch of that kernel would never
+  // return.
   void QueueLaunches() { ASSERT_OK(orSetLaunchBlocking(0)); }
 
-  // Allocates `count` elements. Returns the device pointer and sets `kernel_view` to the address at
-  // which kernels see it.
+  // Allocates `count` elements. Returns the device pointer and sets `*kernel_view` to the address
+  // that kernels must use.
   template <class T>
   T* Allocate(size_t count, T** kernel_view = nullptr) {
     void* pointer = nullptr;

@@ -20,7 +20,7 @@ namespace openreg::device {
 namespace {
 
 // Returns the first number in a control group file. Returns the maximum value if the file does not
-// exist or says "max".
+// exist or contains "max".
 size_t ReadLimit(const std::string& path) {
   std::ifstream file(path);
   size_t limit = 0;
@@ -30,9 +30,9 @@ size_t ReadLimit(const std::string& path) {
   return std::numeric_limits<size_t>::max();
 }
 
-// Returns the lowest limit among a group and its parents. In a container, the path that the
-// operating system reports may lie outside the mounted hierarchy. In that case, only the root of
-// the hierarchy is found, which is the container's own group.
+// Returns the lowest limit of a group and its parents. In a container, the path that the operating
+// system reports may lie outside the mounted hierarchy. In that case, only the limit at the root of
+// the hierarchy is found; the root is the container's own group.
 size_t GroupLimit(const std::string& mount, std::string group, const char* file) {
   size_t limit = std::numeric_limits<size_t>::max();
   for (;;) {
@@ -107,7 +107,8 @@ bool ParseBytes(std::string_view text, size_t* bytes) {
   }
   if (suffix.size() == 1) {
     constexpr std::string_view kSuffixes = "KMGT";
-    const size_t power = kSuffixes.find(static_cast<char>(suffix[0] & ~0x20));  // upper case
+    // Convert to upper case.
+    const size_t power = kSuffixes.find(static_cast<char>(suffix[0] & ~0x20));
     if (power == std::string_view::npos) {
       return false;
     }
@@ -143,7 +144,8 @@ size_t MemoryLimit() {
 }
 
 std::mutex& EnvironmentMutex() {
-  static std::mutex& mutex = *new std::mutex;  // never destroyed: a thread may call this at exit
+  // Never destroyed, because a thread may call this at exit.
+  static std::mutex& mutex = *new std::mutex;
   return mutex;
 }
 

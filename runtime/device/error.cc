@@ -14,15 +14,15 @@
 namespace openreg::device {
 namespace {
 
-// A thread's last failure. It is too large for static thread-local storage, of which a library that
-// is loaded late gets little.
+// A thread's last failure. It is too large for static thread-local storage, which is scarce for a
+// library that is loaded at run time.
 struct ErrorDetail {
   char text[1024] = "";
   std::unique_ptr<KernelError> kernel_error;  // owns the payload until a caller takes it
 };
 
-// A plain pointer. An object of class type would be destroyed too early: the destructors of other
-// libraries still make calls that fail.
+// A plain pointer, because an object of class type would be destroyed too early: destructors of
+// other libraries may still make calls that fail.
 thread_local ErrorDetail* error_detail = nullptr;
 
 struct DetailOwner {

@@ -2,8 +2,9 @@
 //
 // error.h - each thread's last error, as a code and as text.
 //
-// Successful calls run none of this code. A thread's first failure allocates its text buffer, which
-// is freed when the thread ends. Any thread may call these functions, but a signal handler may not.
+// Successful calls run none of this code. A thread's first failure allocates a text buffer, which
+// is freed when the thread ends. Any thread may call these functions; signal handlers must not call
+// them.
 #ifndef RUNTIME_DEVICE_ERROR_H_
 #define RUNTIME_DEVICE_ERROR_H_
 
@@ -15,16 +16,16 @@ namespace openreg::device {
 
 class KernelError;
 
-// Sets this thread's last error to `error`, with "openreg: " and the formatted text as its detail.
-// Returns `error`.
+// Sets this thread's last error to `error`. The detail is "openreg: " followed by the formatted
+// text. Returns `error`.
 [[gnu::format(printf, 2, 3), gnu::cold, gnu::noinline]]
 orError_t Fail(orError_t error, const char* format, ...);
 
-// Sets this thread's last error to a kernel's error and returns its code. The thread takes
-// ownership of the payload, and `error` is deleted.
+// Sets this thread's last error to a kernel's error and returns the error's code. The thread
+// becomes the owner of the payload, and `error` is deleted.
 [[gnu::cold, gnu::noinline]] orError_t Fail(KernelError* error);
 
-// Formats a number of bytes as text, e.g. "1.5 GiB". The text lives as long as the object.
+// Formats a number of bytes as text, for example "1.5 GiB". The text exists as long as the object.
 class ByteText {
  public:
   explicit ByteText(size_t bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The error names and texts, which are the same in every driver.
+// The names and texts of errors. They are the same in every driver.
 #include "runtime/device/openreg.h"
 
 namespace {

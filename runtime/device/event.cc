@@ -23,7 +23,7 @@ orError_t Event::RecordTimed(const StreamQueue& queue) {
   uint64_t record;
   {
     std::lock_guard lock(lock_);
-    record = ++record_;  // older records that are still queued no longer stamp the event
+    record = ++record_;  // queued commands of older records no longer stamp the event
     if (stream->Idle()) {
       time_.store(Now(), std::memory_order_release);
       Note(stream, stream->tail());
@@ -64,7 +64,8 @@ orError_t Event::RecordShared(const StreamQueue& queue) {
   if (const orError_t error = Mark(queue, &word, &position); error != orSuccess) {
     return error;
   }
-  // Store the mark first: ReachedByOthers() is called for a position that has already been noted.
+  // Store the mark first, because ReachedByOthers() reads it when it is called for the position
+  // that Note() stores.
   own->page().slot(serial()).capture.store(word, std::memory_order_release);
   Note(queue.stream(), position);
   return orSuccess;
@@ -98,7 +99,7 @@ uint64_t Event::NewRecord() {
 }
 
 void Event::NoteCaptured() {
-  (void)NewRecord();  // older records that are still queued no longer stamp the event
+  (void)NewRecord();  // queued commands of older records no longer stamp the event
   capture_.store(kCaptured, std::memory_order_release);
 }
 

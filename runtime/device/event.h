@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// event.h - events: each marks a point in a stream's queue.
+// event.h - events. Each event marks a point in a stream's queue.
 //
 // Recording an event without timing queues nothing. It stores the stream and the number of commands
 // queued so far in one word. The event is complete when that many commands are done. A waiter reads
-// the word once, so recording the event again does not change a wait that is in progress. The word
-// stays valid after its stream is destroyed, because positions are never reset and a destroyed
-// stream still runs its remaining commands.
+// the word only once, so recording the event again does not change a wait that is in progress. The
+// word remains valid after the stream is destroyed, because positions are never reset and a
+// destroyed stream still runs its remaining commands.
 //
 // An event with timing also stores the time: immediately if the stream is idle, otherwise through a
 // command that is part of the captured work.
@@ -14,7 +14,7 @@
 // An interprocess event also stores a mark on its process's shared page (shared_page.h), where
 // other processes read it. An imported event refers only to a slot on the other process's page.
 //
-// Events are allocated in a table and never freed. All functions may be called from every thread.
+// Events are allocated in a table and never freed. Any thread may call any function.
 #ifndef RUNTIME_DEVICE_EVENT_H_
 #define RUNTIME_DEVICE_EVENT_H_
 
@@ -41,18 +41,19 @@ class alignas(64) Event : public HandleSlot {
   // Returns the serial number of the event's slot on the page of the process that created it.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
-  // The work that the event has captured: a position in a stream. If nothing was captured, this is
-  // position 0, which every stream has passed. It may change at any time, so a caller must read it
-  // once and use the copy.
+  // The work that the event has captured, as a position in a stream. If nothing was captured, this
+  // is position 0, which every stream has passed. Another thread may change the event at any time,
+  // so a caller must read the capture once and use the copy.
   struct Capture {
     Stream* stream;
     uint64_t position;
     bool recorded() const { return position != 0; }
     // Returns whether the event was last recorded in a graph capture (capture.h). Only that capture
-    // knows what the record stands for, and it is never complete.
+    // can interpret the record, which is never complete.
     bool captured() const { return position == kCaptured >> Stream::kIndexBits; }
     bool complete() const { return stream->done() >= position; }
-    // Returns whether the stream still exists, i.e. was not destroyed after the event was recorded.
+    // Returns whether the stream still exists: it has not been destroyed since the event was
+    // recorded.
     bool current() const { return position >= stream->first_position(); }
   };
   Capture capture() const {
@@ -69,28 +70,28 @@ class alignas(64) Event : public HandleSlot {
     return scope() == Scope::kProcess ? RecordTimed(queue) : RecordShared(queue);
   }
 
-  // Reads what an imported event captures now. Fails with `function` in the message if the owner
-  // has destroyed the event.
+  // Reads the work that an imported event currently captures. Fails with `function` in the message
+  // if the owner has destroyed the event.
   orError_t ReadImport(const char* function, std::shared_ptr<MappedPage>* page, MarkWord* word);
 
-  // Returns whether other processes see the captured work as done. They do so slightly before
-  // capture().complete() holds: a mark is a command, and its effect is visible before the command
-  // counts as done. Returns false for an event that is not shared.
+  // Returns whether the captured work is done from the viewpoint of other processes. This is the
+  // case slightly before capture().complete() is true: the mark is a command, and its effect is
+  // visible before the command counts as done. Returns false for an event that is not shared.
   bool ReachedByOthers() const;
 
-  // Stores the time if the record with this number is the latest. Called when a stream reaches the
-  // record's command.
+  // Stores the current time if the record with this number is the latest one. Called when a stream
+  // reaches the command of the record.
   void Stamp(uint64_t record);
 
-  // Record the event in a replay, in two steps: allocate the record's number, then store what the
-  // record captures.
+  // Record the event in a replay, in two steps. NewRecord() allocates the record's number, and
+  // Note() stores the work that the record captures.
   uint64_t NewRecord();
   void Note(const Stream* stream, uint64_t position) {
     capture_.store((position << Stream::kIndexBits) | stream->index, std::memory_order_release);
   }
 
-  // Returns the time of the record in nanoseconds of the monotonic clock. Valid once the captured
-  // work is complete.
+  // Returns the time of the record in nanoseconds of the monotonic clock. The time is valid when
+  // the captured work is complete.
   int64_t time() const { return time_.load(std::memory_order_acquire); }
 
  private:
@@ -106,7 +107,7 @@ class alignas(64) Event : public HandleSlot {
   std::atomic<bool> timed_{false};
   std::atomic<Scope> scope_{Scope::kProcess};
   std::atomic<uint64_t> serial_{0};
-  // Guards `page_`. Also guards `record_` against a stream that stamps an older record.
+  // Guards `page_`. Also guards `record_`, which a stream compares when it stamps a record.
   SpinLock lock_;
   std::shared_ptr<MappedPage> page_;
   uint64_t record_ = 0;  // number of records and destructions so far
@@ -129,7 +130,7 @@ class Events {
   HandleTable<Event, 20, 2> table_;
 };
 
-// Looks up the event that a handle names. Fails with `function` in the message if there is none.
+// Looks up the event of a handle. Fails with `function` in the message if there is none.
 orError_t FindEvent(const char* function, orEvent_t handle, Event** event);
 
 }  // namespace openreg::device

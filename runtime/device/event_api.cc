@@ -17,8 +17,8 @@
 namespace openreg::device {
 namespace {
 
-// Returns the result of a query about incomplete work. The caller read `stopped` before the query:
-// if the process's exit has dropped the work, the work never becomes ready.
+// Returns the result of a query about incomplete work. The caller must have read `stopped` before
+// the query. If it is true, the exit of the process has dropped the work, which will never be done.
 orError_t NotReady(const char* function, bool stopped) {
   return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
                         function)

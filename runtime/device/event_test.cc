@@ -107,7 +107,7 @@ TEST_F(EventTest, OutlivesTheStreamItCaptured) {
   gate.Open();
   EXPECT_OK(orStreamSynchronize(consumer));
   EXPECT_OK(orEventSynchronize(event));
-  // The next user of the stream's slot does not make the event incomplete.
+  // New users of the stream's slot must not make the event incomplete.
   ASSERT_OK(orDeviceSynchronize());
   for (int round = 0; round < 4; ++round) {
     const orStream_t next = CreateStream();
@@ -230,7 +230,7 @@ TEST_F(EventTest, DestroyingAnEventDoesNotDisturbWaiters) {
   ASSERT_OK(orEventRecord(event, producer));
   ASSERT_OK(orStreamWaitEvent(consumer, event, 0));
   ASSERT_OK(orEventDestroy(event));
-  // Reuses the slot of the destroyed event.
+  // This event reuses the slot of the destroyed event.
   const orEvent_t reuse = CreateEvent(orEventEnableTiming);
   EXPECT_OK(orEventQuery(reuse));
   EXPECT_EQ(orStreamQuery(consumer), orErrorNotReady);

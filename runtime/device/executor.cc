@@ -44,7 +44,7 @@ orError_t Executor::Start() {
 void Executor::Submit(ExecutorQueue* queue) {
   {
     std::lock_guard lock(mutex_);
-    // Insert the queue after all others with the same priority. Lower numbers go first.
+    // Insert the queue behind all others with the same priority. Lower numbers are served first.
     const auto place = std::upper_bound(
         pending_.begin(), pending_.end(), queue->priority(),
         [](int priority, const ExecutorQueue* waiting) { return priority < waiting->priority(); });
@@ -78,7 +78,7 @@ void Executor::Run() {
   while (!Stopping()) {
     if (ExecutorQueue* next = TakePending()) {
       if (kept != nullptr) {
-        kept->OfferToWorker();  // its queue was empty at the last check; its worker is parked
+        kept->OfferToWorker();  // its queue was empty at the last check, and its worker is parked
       }
       kept = next;
     }
@@ -89,7 +89,7 @@ void Executor::Run() {
     switch (kept->DrainOnExecutor()) {
       case ExecutorQueue::Outcome::kEmpty:
         if (kept->Closing()) {
-          std::exchange(kept, nullptr)->Unpark();  // the worker ends the stream
+          std::exchange(kept, nullptr)->Unpark();  // the worker must end the stream
         } else if (!kept->SpinForCommand()) {
           Sleep(kept);
         }

@@ -63,7 +63,7 @@ TEST_F(ExecutorTest, AllParallelKernelsRunOnOneThread) {
 TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnTheExecutor) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
-  std::set<std::thread::id> threads;  // the order of the stream protects it
+  std::set<std::thread::id> threads;  // needs no lock, because the stream runs one kernel at a time
   auto where = [&] { threads.insert(std::this_thread::get_id()); };
   Gate gate;
   ASSERT_OK(gate.Launch(stream, orLaunchParallel));
@@ -86,7 +86,8 @@ bool IsAsleep(pid_t thread) {
   return stat.substr(stat.rfind(')') + 2, 1) == "S";
 }
 
-// Returns which of four moldable kernels of 100 us, queued behind a closed gate, have a team.
+// Queues four moldable kernels of 100 us behind a closed gate and calls `wait`, which opens the
+// gate. Returns 1 for each kernel that had a team, otherwise 0.
 template <class Wait>
 std::vector<int> Teams(orStream_t stream, Wait&& wait) {
   std::vector<int> teams;
@@ -121,8 +122,8 @@ TEST_F(ExecutorTest, MoldableKernelsHaveATeamIfTheHostSleepsAndMuchIsQueued) {
     EXPECT_OK(orStreamSynchronize(stream));
     opener.join();
   };
-  // A quarter of a millisecond of work is worth a team; the last two kernels have less. The
-  // comparison is repeated because a host that did not need to sleep may be woken early.
+  // A team is worth its cost for at least 250 us of queued work; the last two kernels have less.
+  // The comparison is repeated, because the host may be woken too early.
   EXPECT_TRUE(Eventually([&] { return Teams(stream, sleep) == std::vector<int>{1, 1, 0, 0}; }));
 }
 
@@ -153,7 +154,7 @@ TEST_F(ExecutorTest, KernelsOfAllKindsRunInOrder) {
     const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel, orLaunchParallel, orLaunchShort};
     Launch(stream, kinds[(number * 7 + number / 13) % 5], &steps[static_cast<size_t>(number)]);
     if (number % 100 == 50) {
-      // Threads fall asleep during this pause.
+      // The pause lets threads fall asleep.
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
@@ -174,7 +175,8 @@ TEST_F(ExecutorTest, ALongKernelDoesNotDelayParallelKernelsOfOtherStreams) {
   ASSERT_OK(gate.Launch(first));
   ASSERT_TRUE(gate.AwaitEntered());
   Launch(second, orLaunchParallel, &nothing);
-  EXPECT_OK(orStreamSynchronize(second));  // would hang if the executor waited
+  // Hangs if the executor waits for the first stream's kernel.
+  EXPECT_OK(orStreamSynchronize(second));
   gate.Open();
   EXPECT_OK(orStreamSynchronize(first));
 }
@@ -185,7 +187,7 @@ TEST_F(ExecutorTest, WaitsBetweenStreamsWithParallelKernelsDoNotDeadlock) {
   const orStream_t second = CreateStream();
   orEvent_t event;
   ASSERT_OK(orEventCreate(&event));
-  int counter = 0;  // the events order all accesses
+  int counter = 0;  // needs no lock, because the events order all accesses
   auto increment = [&counter] { ++counter; };
   for (int round = 0; round < 500; ++round) {
     Launch(first, orLaunchParallel, &increment);
@@ -221,7 +223,7 @@ TEST_F(ExecutorTest, TheHighestPriorityGoesFirst) {
     steps.push_back({&order, priority});
     Launch(stream, orLaunchParallel, &steps.back());
   }
-  // All workers must have requested the executor before it becomes free.
+  // All workers must request the executor before it becomes free.
   EXPECT_TRUE(Eventually(
       [&] { return Executor::Get().waiting() == static_cast<uint32_t>(least - greatest + 1); }));
   gate.Open();

@@ -36,7 +36,8 @@ void PrintCounts() {
   std::fprintf(stderr, "started %d finished %d\n", shared->started.load(), shared->finished.load());
 }
 
-// Registers PrintCounts before the device's own exit handler, so that it runs after it.
+// Registers PrintCounts before the device registers its exit handler. PrintCounts therefore runs
+// after that handler.
 void PrintCountsAtExit() {
   shared = &NewShared();
   std::atexit(PrintCounts);
@@ -188,7 +189,7 @@ void UsesTheDeviceAfterTheShutdown() {
   REQUIRE(orDeviceSynchronize() == orErrorShutdown);
   REQUIRE(orStreamQuery(stream) == orSuccess);
   REQUIRE(orEventQuery(event) == orSuccess);
-  // Late destructors release their resources.
+  // Destructors that run late can still release their resources.
   REQUIRE(orEventDestroy(event) == orSuccess);
   REQUIRE(orStreamDestroy(stream) == orSuccess);
   REQUIRE(orFree(memory) == orSuccess);
@@ -234,8 +235,8 @@ TEST_F(ExitTest, QueriesOfDroppedWorkFailAfterTheShutdown) {
   EXPECT_PROCESS(AsksForWorkThatTheShutdownDropped, 0, "");
 }
 
-// A static object that outlives the device's exit handler, like the static objects of libraries
-// that were loaded earlier.
+// A static object that is destroyed after the device's exit handler has run, like the static
+// objects of libraries that were loaded earlier.
 struct Late {
   ~Late() {
     if (memory != nullptr) {
@@ -251,7 +252,7 @@ Late late;
 void FreesInAStaticDestructor() {
   REQUIRE(orMalloc(&late.memory, 100) == orSuccess);
   REQUIRE(orFree(&late) ==
-          orErrorInvalidDevicePointer);  // gives this thread an error before the exit
+          orErrorInvalidDevicePointer);  // sets this thread's last error before the exit
   REQUIRE(orLaunchKernel(nullptr, [] {}) == orSuccess);
   std::exit(0);
 }

@@ -15,7 +15,7 @@ struct Export {
 };
 
 std::multimap<uintptr_t, Export>& Exports() {
-  // Never destroyed, because blocks may be freed until the very end of the process.
+  // Never destroyed, because blocks may be freed until the process ends.
   static auto& exports = *new std::multimap<uintptr_t, Export>;
   return exports;
 }
@@ -27,7 +27,7 @@ bool IsImported(uint64_t serial) {
 }
 
 // Drops the exports that start in [first, last) and for which `ends` returns true. Returns whether
-// any remaining export overlaps [from, last).
+// any of the remaining exports overlaps [from, last).
 template <class Ends>
 bool DropExports(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
   auto& exports = Exports();

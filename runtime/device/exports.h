@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// exports.h - memory handles that this process has exported and that may not be imported yet.
+// exports.h - memory handles that this process has exported and that may not have been imported
+// yet.
 //
-// Exports are keyed by the address of their first byte. Each one has a slot on the shared page
-// (shared_page.h). The slot marks the bytes as exported until an importer takes the serial number
-// out of it. From then on, the importer's file lock marks them (imported_file.h).
+// Exports are keyed by the address of their first byte. Each export has a slot on the shared page
+// (shared_page.h). The slot marks the bytes as exported until an importer removes the serial number
+// from it. From then on, the importer's file lock marks the bytes (imported_file.h).
 //
 // The lock of Allocations guards all state.
 #ifndef RUNTIME_DEVICE_EXPORTS_H_
@@ -15,14 +16,14 @@
 
 namespace openreg::device {
 
-// Adds an export whose slot has this serial number.
+// Adds an export. `serial` is the serial number of its slot.
 void AddExport(uintptr_t address, size_t size, uint64_t serial);
 
-// Drops the exports that start in [first, last) and have been imported. Returns whether any
-// remaining export overlaps [from, last).
+// Drops the exports that start in [first, last) and have been imported. Returns whether any of the
+// remaining exports overlaps [from, last).
 bool SweepExports(uintptr_t first, uintptr_t from, uintptr_t last);
 
-// Invalidates all of an allocation's handles that have not been imported.
+// Invalidates all handles of an allocation that have not been imported.
 void RetractExports(uintptr_t base, size_t size);
 
 }  // namespace openreg::device

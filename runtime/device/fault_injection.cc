@@ -17,8 +17,8 @@ std::atomic<uint64_t> malloc_countdown{0};
 std::atomic<uint64_t> kernel_countdown{0};
 std::atomic<uint64_t> kernel_delay{0};
 
-// Decrements the countdown unless it is 0. Returns true for the one caller that decrements it from
-// 1 to 0.
+// Decrements the countdown unless it is 0. Returns true only for the call that decrements it from 1
+// to 0.
 bool CountDown(std::atomic<uint64_t>& countdown) {
   uint64_t left = countdown.load(std::memory_order_relaxed);
   while (left != 0 && !countdown.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {

@@ -61,8 +61,8 @@ TEST_F(FaultInjectionTest, ADelayMakesAMissingSynchronizationVisible) {
         return orSuccess;
       },
       &pointer, sizeof(pointer), &cheap));
-  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // not run inline, and not done
-  EXPECT_EQ(shared.load(), 0);  // the value that a host without synchronization sees
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // neither run inline nor done
+  EXPECT_EQ(shared.load(), 0);  // a host that does not synchronize reads the old value
   ASSERT_OK(orStreamSynchronize(nullptr));
   EXPECT_EQ(shared.load(), 1);
 }

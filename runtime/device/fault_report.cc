@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Everything that runs inside the handler is async-signal-safe: no allocation, no lock, no stdio.
+// All code in the handler is async-signal-safe: it does not allocate, lock, or use stdio.
 #include "runtime/device/fault_report.h"
 
 #include <signal.h>
@@ -29,7 +29,8 @@ struct sigaction previous[2];
 
 struct sigaction& Previous(int signal) { return previous[signal == SIGSEGV ? 0 : 1]; }
 
-// A line of text, written with one system call, so that lines from different threads do not mix.
+// A line of text. It is written with one system call, so that lines of different threads are not
+// mixed.
 class Line {
  public:
   Line& operator<<(const char* text) {
@@ -71,9 +72,9 @@ class Line {
   size_t size_ = 0;
 };
 
-// Returns the address of the fault that raised a signal, or 0 if there is none. A handler that was
-// installed after ours may pass the signal on with raise(). In this case the signal has no address,
-// but the thread's context still does.
+// Returns the address of the fault that raised a signal, or 0 if there was no fault. A handler that
+// was installed later may pass the signal on with raise(). In this case, the signal has no address,
+// but the thread's context contains it.
 uintptr_t FaultAddress(const siginfo_t* info, const void* context) {
   if (info->si_code > 0) {
     return reinterpret_cast<uintptr_t>(info->si_addr);
@@ -123,14 +124,15 @@ void Describe(Line& line, uintptr_t address) {
   }
 }
 
-// Writes the report if the address lies in our reservation. Returns whether it does.
+// Writes the report if the address lies in the arena. Returns whether it lies there.
 bool Report(int signal, uintptr_t address) {
   const Window& half = arena.half();
   const bool device_half = half.Contains(address);
   if (!device_half && !half.Contains(address - half.size)) {
     return false;
   }
-  // Report each fault only once: a handler that raises the signal again leads here a second time.
+  // Report each fault only once: if another handler raises the signal again, this code runs a
+  // second time.
   static std::atomic<uintptr_t> reported{0};
   if (reported.exchange(address) == address) {
     return true;
@@ -162,18 +164,18 @@ void Default(int signal) {
   sigaction(signal, &action, nullptr);
 }
 
-// Passes the signal to the handler that was installed before ours.
+// Passes the signal to the previous handler.
 void Chain(int signal, siginfo_t* info, void* context) {
   const struct sigaction before = Previous(signal);
   if ((before.sa_flags & SA_SIGINFO) == 0 &&
       (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
     const bool fault = info->si_code > 0;
     if (!fault && before.sa_handler == SIG_IGN) {
-      return;  // a process sent the signal, and it is ignored
+      return;  // another process sent the signal, and the process ignores it
     }
     // A fault cannot be ignored. When this handler returns, the faulting instruction runs again,
-    // now with the default action, so a core dump shows its location. A signal that was sent by a
-    // process must be raised again.
+    // now with the default action. A core dump therefore shows its location. A signal that a
+    // process sent must be raised again.
     Default(signal);
     if (!fault) {
       raise(signal);
@@ -214,7 +216,8 @@ void InstallFaultReport() {
     action.sa_sigaction = Handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
-    // Read the previous handler first: another thread may fault as soon as ours is installed.
+    // Read the previous handler first, because another thread may fault as soon as the new one is
+    // installed.
     sigaction(signal, nullptr, &Previous(signal));
     sigaction(signal, &action, nullptr);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Each test runs a separate process that dies (or survives) and checks its output.
+// Each test runs a separate process, checks how it ends, and checks its output.
 #include "runtime/device/fault_report.h"
 
 #include <gmock/gmock.h>
@@ -21,8 +21,8 @@
 namespace openreg::device {
 namespace {
 
-// Whether a sanitizer is in use. Its handler was installed before ours and ends the process with an
-// exit code.
+// Whether a sanitizer is in use. Its handler is installed before ours and ends the process with an
+// exit code instead of a signal.
 constexpr bool kSanitizer = kThreadSanitizer || kAddressSanitizer;
 
 // Checks that a process was killed by this signal, or by a sanitizer that handled the signal.
@@ -147,8 +147,8 @@ TEST_F(FaultReportTest, TheSystemHasNoPageForAKernel) {
         char* memory = Allocate(100);
         void* view = nullptr;
         REQUIRE(orGetKernelPointer(&view, memory) == orSuccess);
-        // Simulates a machine without memory, which sends SIGBUS. The device's own file cannot
-        // shrink, so an empty file replaces it.
+        // Simulate a machine that has run out of memory and sends SIGBUS. The device's own file
+        // cannot shrink, so an empty file replaces its page.
         const auto page = reinterpret_cast<uintptr_t>(view) & -uintptr_t{4096};
         REQUIRE(mmap(reinterpret_cast<void*>(page), 4096, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_FIXED, memfd_create("empty", 0), 0) != MAP_FAILED);
@@ -178,7 +178,7 @@ TEST_F(FaultReportTest, TheChildOfAForkTouchesDeviceMemory) {
 
 // Writes to an unmapped address.
 void TouchNothing() {
-  static volatile uintptr_t nothing = 16;  // volatile hides the value from the compiler
+  static volatile uintptr_t nothing = 16;  // volatile prevents the compiler from knowing the value
   *reinterpret_cast<volatile char*>(nothing) = 1;
 }
 
@@ -228,7 +228,7 @@ TEST_F(FaultReportTest, ThePreviousHandlerMayRecoverRepeatedly) {
           TouchNothing();
         }
         if (recovered < 5) {
-          Touch(memory + recovered);  // a fault of ours is reported, then passed on
+          Touch(memory + recovered);  // a fault in device memory, which is reported and passed on
         }
         _exit(recovered == 5 ? 23 : 98);
       },
@@ -240,7 +240,7 @@ TEST_F(FaultReportTest, AnIgnoredFaultStillEndsTheProcess) {
       {
         signal(SIGSEGV, SIG_IGN);
         (void)Allocate(1);
-        raise(SIGSEGV);  // sent by raise(), so it is ignored
+        raise(SIGSEGV);  // not a fault, so the signal is ignored
         TouchNothing();
       },
       testing::KilledBySignal(SIGSEGV), "");
@@ -257,7 +257,7 @@ TEST_F(FaultReportTest, ARaisedFaultSignalEndsTheProcess) {
       testing::KilledBySignal(SIGSEGV), "");
 }
 
-// Imitates Python's faulthandler: prints a message, restores the previous handler, raises the
+// Imitates Python's faulthandler: prints a message, restores the previous handler, and raises the
 // signal again.
 struct sigaction before_faulthandler;
 void LikeFaulthandler(int signal) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// futex.h - sleeping and waking threads without a mutex.
+// futex.h - functions that put threads to sleep and wake them without a mutex.
 //
-// A futex is a 32-bit word. FutexWait sleeps while the word holds `expected`. It may return
+// A futex is a 32-bit word. FutexWait sleeps while the word is equal to `expected`. It may return
 // spuriously, so every caller must check its own condition in a loop. Any thread may call these
 // functions; FutexWake is async-signal-safe.
 #ifndef RUNTIME_DEVICE_FUTEX_H_

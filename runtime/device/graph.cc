@@ -20,7 +20,7 @@
 namespace openreg::device {
 namespace {
 
-// How many short kernels of a graph run before the stream's consumer checks for other work.
+// Number of short kernels of a graph that run before the stream's consumer checks for other work.
 constexpr uint64_t kShortBatch = 64;
 
 constexpr size_t kArgumentAlignment = 16;
@@ -48,7 +48,7 @@ Graph::~Graph() {
 
 void Graph::Release() {
   if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    delete this;  // its owners, handles and queued commands, do not delete it themselves
+    delete this;  // called by the last owner: a handle or a queued command
   }
 }
 
@@ -105,7 +105,7 @@ uint32_t Graph::FindUnjoined(const std::vector<uint32_t>& heads) const {
   }
   for (size_t index = nodes_.size(); index-- > 0;) {
     if (!joined[index]) {
-      return static_cast<uint32_t>(index);  // only later nodes could depend on this one
+      return static_cast<uint32_t>(index);  // only later nodes could depend on this node
     }
     for (const uint32_t before : nodes_[index].after) {
       joined[before] = true;
@@ -146,14 +146,15 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
       }
       break;
     case Command::kWait:
-      break;  // a wait never becomes a node
+      break;  // waits are never added as nodes
   }
 }
 
 void Graph::RunRecorded(Node& node, Stream* stream, ErrorSink* sink, bool with_team,
                         const orActivity& replay) {
   if (node.kind == Command::kStep) {
-    Run(node, stream, sink, with_team);  // recording an event takes no time
+    // Recording an event takes no time, so it is not recorded as activity.
+    Run(node, stream, sink, with_team);
     return;
   }
   orActivity record = replay;
@@ -203,7 +204,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
   if (replay->recorded) {
     EndPendingRecords();
   }
-  // The release may free memory but must not wait: a wait for this stream would never end.
+  // The release may free memory but must not wait: a wait for this stream would last forever.
   thread_state.releasing = true;
   stream->RunHostFunction([](void* over) { static_cast<Graph*>(over)->Release(); }, graph,
                           "(release of a graph)", replay->sink);
@@ -211,7 +212,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
   return true;
 }
 
-// Queues the replay's command. The caller must hold launch_.
+// Queues the command of the replay. The caller must hold launch_.
 orError_t Graph::QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
                              const orActivity* record) {
   Retain();
@@ -250,7 +251,8 @@ orError_t Graph::Launch(const StreamQueue& queue) {
   ErrorSink* sink = blocking ? own.get() : &stream->sink();
   uint64_t position = stream->tail();
   {
-    const auto lock = LockForWait(launch_);  // the holder may wait for room in the queue
+    // The thread that holds launch_ may wait for room in the queue.
+    const auto lock = LockForWait(launch_);
     if (nodes_.empty()) {
       return orSuccess;
     }
@@ -291,7 +293,7 @@ orError_t Graph::Launch(const StreamQueue& queue) {
     }
   }
   if (!stream->WaitFor(position)) {
-    (void)own.release();  // leaked: a kernel may still be running while the process exits
+    (void)own.release();  // leaked, because a kernel may still be running while the process exits
     return Fail(orErrorShutdown, "orGraphLaunch: the graph was dropped: the process is exiting");
   }
   return ReportKernelError(*own);

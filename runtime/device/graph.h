@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// graph.h - the work recorded by one capture, and its replays.
+// graph.h - the work that one capture recorded, and its replays.
 //
-// Nodes are stored in the order in which they were captured. Every node comes after the nodes it
-// depends on, so a single stream can run them in that order. A replay is one command of its stream.
-// Each time the stream's consumer reaches it, it runs some nodes (RunSome); it is done after the
-// last one. The dependencies are stored to check that all branches were joined, and for the DOT
-// output.
+// Nodes are stored in the order in which they were captured. Every node comes after the nodes that
+// it depends on, so a single stream can run them in that order. A replay is one command of its
+// stream. Each time the stream's consumer reaches this command, it runs some of the nodes
+// (RunSome). The command is done after the last node. The dependencies are stored for two purposes:
+// the check that all branches were joined, and the DOT output.
 //
 // A Graph is owned jointly by its handle and by each queued replay. Its nodes do not change after
 // the capture (capture.h) has ended. Any thread may call any function except Add and AddRecord,
@@ -41,13 +41,13 @@ class Graph {
   void Retain() { owners_.fetch_add(1, std::memory_order_relaxed); }
   void Release();
 
-  // Add a node that depends on the nodes `after`. The node is a piece of work, or the record of a
-  // timed event.
+  // Add a node that depends on the nodes `after`. The node is a piece of work (Add) or the record
+  // of a timed event (AddRecord).
   uint32_t Add(const Work& work, const Stream* stream, std::vector<uint32_t> after);
   uint32_t AddRecord(Event* event, uint64_t event_handle, const Stream* stream,
                      std::vector<uint32_t> after);
-  // Returns a node on which no node in `heads` depends, directly or indirectly, or size() if there
-  // is none.
+  // Returns a node on which no node in `heads` depends, directly or indirectly. Returns size() if
+  // there is no such node.
   uint32_t FindUnjoined(const std::vector<uint32_t>& heads) const;
   uint32_t StreamOf(uint32_t node) const { return nodes_[node].stream; }
   const char* NameOf(uint32_t node) const;
@@ -69,9 +69,9 @@ class Graph {
     orHostFn_t function;
     void* data;
     std::optional<orCopyDescription> copy;
-    Event* event;  // not null: the node records this event
+    Event* event;  // if not null, the node records this event
     uint64_t event_handle;
-    uint64_t record;  // number of the event's record in the latest replay
+    uint64_t record;  // number of the event's record in the most recent replay
     uint32_t stream;  // index of the stream that captured the node
     std::vector<uint32_t> after;
   };
@@ -82,7 +82,8 @@ class Graph {
   // Runs the next nodes of a replay. Returns true when the replay is done.
   static bool RunSome(Stream* stream, Command* replay, bool with_team);
   void Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team);
-  // Runs a node and writes its record, which starts as a copy of the replay's record.
+  // Runs a node and writes its activity record. The activity record starts as a copy of the
+  // replay's activity record.
   [[gnu::cold, gnu::noinline]] void RunRecorded(Node& node, Stream* stream, ErrorSink* sink,
                                                 bool with_team, const orActivity& replay);
   orError_t QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
@@ -91,9 +92,9 @@ class Graph {
   const int device_;
   const int32_t number_;  // identifies the graph in activity records
   std::vector<Node> nodes_;
-  std::vector<unsigned char> arguments_;  // each node's arguments start at a multiple of 16
+  std::vector<unsigned char> arguments_;  // the arguments of each node start at a multiple of 16
   bool runs_inline_ = true;               // whether all nodes may run inline
-  bool has_team_ = false;                 // whether some node uses a team
+  bool has_team_ = false;                 // whether any node uses a team
   uint64_t work_ns_ = 0;
   std::vector<uint32_t> timed_;  // nodes that record an event
   std::atomic<uint32_t> owners_{1};
@@ -103,7 +104,7 @@ class Graph {
   uint64_t last_position_ = 0;
 };
 
-// A graph's entry in the handle table.
+// The entry of a graph in the handle table.
 struct GraphSlot : HandleSlot {
   Graph* graph = nullptr;
 };
@@ -112,7 +113,7 @@ class Graphs {
  public:
   static Graphs& Get();
   orError_t Create(Graph* graph, orGraph_t* handle);  // takes ownership of the graph on success
-  // Returns the graph with an additional owner, or null if the handle names no graph.
+  // Returns the graph and adds an owner, or returns null if there is no graph with this handle.
   Graph* Find(orGraph_t handle);
   orError_t Destroy(orGraph_t handle);
   void DestroyAll(int device);

@@ -13,7 +13,7 @@
 namespace openreg::device {
 namespace {
 
-// A graph that a handle names. Shares ownership of it, so another thread may destroy the handle.
+// The graph of a handle. Shares ownership of the graph, so another thread may destroy the handle.
 class FoundGraph {
  public:
   explicit FoundGraph(orGraph_t handle) : graph_(Graphs::Get().Find(handle)) {}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// graph_fixture.h - what the capture and graph tests share: captures, and kernels to be captured.
+// graph_fixture.h - the common code of the capture and graph tests: captures, and kernels to
+// capture.
 #ifndef RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 #define RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 
@@ -13,8 +14,8 @@
 
 namespace openreg::device {
 
-// A kernel that adds to a host variable and does not consume its arguments, like the kernels in
-// aten.
+// A kernel that adds to a host variable. Like the kernels in aten, it does not consume its
+// arguments.
 struct Add {
   std::atomic<int>* sum;
   int value;
@@ -54,8 +55,8 @@ class GraphTest : public DeviceTest {
     return status;
   }
 
-  // Checks that the capture on `stream` is invalid, that ending it reports `reason`, and that
-  // afterwards the stream works and can be captured again.
+  // Checks that the capture on `stream` is invalid and that ending it reports `reason`. Then checks
+  // that the stream works and can be captured again.
   void ExpectInvalid(orStream_t stream, const std::string& reason) {
     EXPECT_EQ(StatusOf(stream), orStreamCaptureStatusInvalidated);
     std::atomic<int> sum{0};

@@ -29,7 +29,7 @@ TEST_F(GraphTest, NothingRunsDuringACaptureAndEachReplayRunsEverything) {
     for (int replay = 1; replay <= 3; ++replay) {
       EXPECT_OK(orGraphLaunch(graph, stream));
       EXPECT_OK(orStreamSynchronize(stream));
-      EXPECT_EQ(sum, 11 * replay);  // each replay had the arguments of the launch
+      EXPECT_EQ(sum, 11 * replay);  // each replay used the arguments of the launch
     }
     EXPECT_OK(orGraphDestroy(graph));
   }
@@ -47,7 +47,7 @@ TEST_F(GraphTest, CommandsOfAllKindsRunInTheOrderOfTheirCapture) {
       return orSuccess;
     }
   };
-  static constexpr int kSteps = 400;  // more than a queue holds, and more than one batch
+  static constexpr int kSteps = 400;  // more than a queue can contain, and more than one batch
   const orGraph_t graph = Capture(stream, [&] {
     for (int number = 0; number < kSteps; ++number) {
       const Step step{&order, number};
@@ -115,7 +115,7 @@ TEST_F(GraphTest, LaunchBlockingHasNoEffectInACapture) {
     EXPECT_EQ(sum, 0);
   });
   EXPECT_OK(orGraphLaunch(graph, stream));
-  EXPECT_EQ(sum, 5);  // launching the graph waits
+  EXPECT_EQ(sum, 5);  // the launch of the graph waits for its kernels
 }
 
 TEST_F(GraphTest, TheDefaultStreamCanBeCaptured) {
@@ -164,7 +164,7 @@ TEST_F(GraphTest, AClosureIsReplayedWithItsArgumentsAndReleasedWithTheGraph) {
   ASSERT_OK(gate.Launch(stream));
   ASSERT_OK(orGraphLaunch(graph, stream));
   ASSERT_OK(orGraphLaunch(graph, stream));
-  ASSERT_OK(orGraphDestroy(graph));  // the queued replays keep it alive
+  ASSERT_OK(orGraphDestroy(graph));  // the queued replays still own it
   EXPECT_EQ(shared.use_count(), 2);
   EXPECT_FAILS(orGraphLaunch(graph, stream), orErrorInvalidHandle, "not a graph");
   gate.Open();
@@ -192,7 +192,7 @@ TEST_F(GraphTest, EachReplayRecordsTimedEvents) {
     EXPECT_GE(milliseconds, kMilliseconds);
   }
   EXPECT_OK(orEventDestroy(end));
-  EXPECT_OK(orGraphLaunch(graph, stream));  // the event no longer exists
+  EXPECT_OK(orGraphLaunch(graph, stream));  // the replay must ignore the destroyed event
   EXPECT_OK(orStreamSynchronize(stream));
 }
 
@@ -348,7 +348,7 @@ TEST_F(GraphTest, KernelsOfAnInlineReplaySeeTheDeviceOfTheirStream) {
   EXPECT_EQ(device, other());
 }
 
-// An argument of a captured launch whose destructor waits for a stream and frees memory.
+// An argument of a captured launch. Its destructor waits for a stream and frees memory.
 struct WaitsAtItsEnd {
   orStream_t stream;
   std::atomic<orError_t>* waited;
@@ -377,7 +377,7 @@ TEST_F(GraphTest, TheReleaseOfAGraphMayFreeButNotWait) {
       ASSERT_OK(orGraphDestroy(graph));
       gate.Open();
       ASSERT_OK(orStreamSynchronize(stream));
-      EXPECT_EQ(waited, orErrorNotPermitted);  // the wait would wait for itself
+      EXPECT_EQ(waited, orErrorNotPermitted);  // otherwise, the stream would wait for itself
     } else {
       ASSERT_OK(orGraphDestroy(graph));
       EXPECT_EQ(waited, orSuccess);

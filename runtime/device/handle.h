@@ -2,13 +2,14 @@
 //
 // handle.h - tables of objects that are identified by handles.
 //
-// A handle is a number made of a generation, an index into the table, and a tag that distinguishes
-// the tables. An object stores its current handle, so checking a handle is a load and a compare.
-// Objects are recycled, and freed only together with their table; the stream and event tables are
-// never freed. Looking up a stale handle therefore touches no freed memory, and a forged handle
-// finds no object.
+// A handle is a number that consists of a generation, an index into the table, and a tag that
+// distinguishes the tables. Each object stores its current handle, so a check of a handle is a load
+// and a comparison. Objects are reused, and are freed only together with their table. The stream
+// and event tables are never freed. A lookup of a stale handle therefore accesses no freed memory,
+// and a forged handle finds no object.
 //
-// T derives from HandleSlot. Any thread may call Find at any time; the other functions lock.
+// T must derive from HandleSlot. Any thread may call any function. Find needs no lock; the other
+// functions lock a mutex.
 #ifndef RUNTIME_DEVICE_HANDLE_H_
 #define RUNTIME_DEVICE_HANDLE_H_
 
@@ -22,7 +23,7 @@
 namespace openreg::device {
 
 struct HandleSlot {
-  std::atomic<uint64_t> handle{0};  // 0: no handle finds this object
+  std::atomic<uint64_t> handle{0};  // 0 if the object has no valid handle
   uint32_t index = 0;
   uint64_t generation = 0;
 };
@@ -52,15 +53,15 @@ class HandleTable {
                                                                                    : nullptr;
   }
 
-  // Returns the object with this index. Objects 0 to size()-1 exist, and each has been in use at
-  // least once.
+  // Returns the object with this index. Objects 0 to size()-1 exist, and each of them has been in
+  // use at least once.
   T* At(uint32_t index) const {
     return &chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
   }
   uint32_t size() const { return size_.load(std::memory_order_acquire); }
 
-  // Returns an object that has no other user and no handle yet. Returns null if the table is full
-  // or host memory is exhausted.
+  // Returns an object without a user and without a handle. Returns null if the table is full or
+  // host memory is exhausted.
   T* Take() {
     std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -86,7 +87,7 @@ class HandleTable {
     return object;
   }
 
-  // Gives the object a new handle and returns it.
+  // Assigns a new handle to the object and returns this handle.
   uint64_t Publish(T* object) {
     const uint64_t handle = (++object->generation << (kIndexBits + kTagBits)) |
                             (uint64_t{object->index} << kTagBits) | kTag;
@@ -94,7 +95,7 @@ class HandleTable {
     return handle;
   }
 
-  // Invalidates the object's handle. Returns false if another thread did so first.
+  // Invalidates the object's handle. Returns false if another thread has already done so.
   bool Retire(T* object, uint64_t handle) {
     return object->handle.compare_exchange_strong(handle, 0, std::memory_order_seq_cst);
   }

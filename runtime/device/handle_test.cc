@@ -18,7 +18,7 @@ TEST(HandleTest, FindsOnlyPublishedHandles) {
   EXPECT_EQ(things->Find(0), nullptr);
   EXPECT_EQ(things->Find(1), nullptr);
   Thing* thing = things->Take();
-  EXPECT_EQ(things->Find(0), nullptr);  // taken but not published
+  EXPECT_EQ(things->Find(0), nullptr);  // allocated but not published yet
   const uint64_t handle = things->Publish(thing);
   EXPECT_EQ(things->Find(handle), thing);
   for (int bit = 0; bit < 64; ++bit) {

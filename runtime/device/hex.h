@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// hex.h - conversion of handle bytes to and from text, for tests with two processes.
+// hex.h - converts handle bytes to text and back, for tests with two processes.
 #ifndef RUNTIME_DEVICE_HEX_H_
 #define RUNTIME_DEVICE_HEX_H_
 

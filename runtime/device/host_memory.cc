@@ -46,8 +46,8 @@ orError_t HostMemory::Allocate(size_t size, void** pointer) {
     return Fail(orErrorOutOfMemory, "orMallocHost of %zu bytes: the size exceeds the address space",
                 size);
   }
-  // Allocate whole pages, so that no other object shares them. Align the memory for large pages
-  // where possible.
+  // Allocate whole pages, so that no other object shares them. If the size permits, align the
+  // memory for large pages.
   const size_t alignment = size >= kLargePage ? kLargePage : kPage;
   const size_t reserved = RoundUp(size, alignment);
   void* memory = std::aligned_alloc(alignment, reserved);

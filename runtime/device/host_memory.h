@@ -2,9 +2,9 @@
 //
 // host_memory.h - the registry of pinned host memory.
 //
-// Pinning is only bookkeeping here: a copy must know which host memory stays valid until the copy
-// runs. No page is locked, because only the CPU reads the memory. There is one object per process,
-// with one lock, which is never destroyed.
+// Pinning is only bookkeeping here: the device must know which host memory stays valid until an
+// asynchronous copy runs. No page is locked, because only the CPU reads the memory. Each process
+// has one HostMemory object, with one lock. It is never destroyed.
 #ifndef RUNTIME_DEVICE_HOST_MEMORY_H_
 #define RUNTIME_DEVICE_HOST_MEMORY_H_
 
@@ -20,7 +20,7 @@ namespace openreg::device {
 struct HostBlock {
   uintptr_t base;
   size_t size;
-  bool owned;  // allocated by orMallocHost
+  bool owned;  // whether orMallocHost allocated it
 };
 
 class HostMemory {
@@ -32,7 +32,7 @@ class HostMemory {
   orError_t Register(void* pointer, size_t size);
   orError_t Unregister(void* pointer);
 
-  // Finds the block that contains `pointer`. Returns false if there is none.
+  // Finds the block that contains `pointer`. Returns false if there is no such block.
   bool Find(const void* pointer, HostBlock* found);
 
  private:

@@ -2,15 +2,16 @@
 //
 // host_wait.h - hooks that run before and after a host thread waits.
 //
-// Kernels may need a lock that a waiting thread holds. A typical example is an interpreter's lock:
-// a thread holds it while it calls a library, unless it explicitly releases it. The owner of such a
-// lock registers hooks, which release the lock during each wait: a wait for a stream, an event or a
-// device, and the wait of a launch for room in a full queue. Code that uses the driver wraps its
-// own waits in HostWait.
+// A kernel may need a lock that a waiting thread holds. A typical example is the lock of an
+// interpreter: a thread that calls a library holds this lock unless it releases it explicitly. The
+// owner of such a lock registers hooks, which release the lock during each wait. A wait is a wait
+// for a stream, an event or a device, or the wait of a launch for room in a full queue. Code that
+// uses the driver wraps its own waits in HostWait.
 //
-// A hook may block. A thread must therefore not wait while it holds a lock that another thread may
-// take while holding the lock that the hooks release. Where the driver does wait under a lock,
-// other threads take that lock with LockForWait.
+// A hook may block. For example, `end` waits for the interpreter's lock. If a thread waits while it
+// holds another lock, and a second thread acquires that lock while it holds the interpreter's lock,
+// the two threads deadlock. A thread must therefore not wait while it holds such a lock. Where the
+// driver does wait under a lock, all other threads acquire that lock with LockForWait.
 //
 // Any thread may call these functions. Hooks are called on the thread that waits, which may be one
 // of the driver's threads.
@@ -30,8 +31,9 @@ typedef struct orHostWaitHooks {
   void (*end)(void* state);
 } orHostWaitHooks;
 
-// Registers the hooks. There is at most one pair per process, and it must stay valid until the
-// process ends. NULL unregisters it. A wait ends with the hooks with which it began.
+// Registers the hooks. A process has at most one pair of hooks, which must stay valid until the
+// process ends. NULL unregisters it. Each wait calls `end` of the same pair whose `begin` it
+// called.
 OPENREG_API void orSetHostWaitHooks(const orHostWaitHooks* hooks);
 OPENREG_API const orHostWaitHooks* orGetHostWaitHooks(void);
 
@@ -42,7 +44,8 @@ OPENREG_API const orHostWaitHooks* orGetHostWaitHooks(void);
 
 namespace openreg {
 
-// A scope in which this thread waits: calls `begin` in its constructor and `end` in its destructor.
+// A scope in which this thread waits. The constructor calls `begin`, and the destructor calls
+// `end`.
 class HostWait {
  public:
   HostWait()
@@ -60,8 +63,8 @@ class HostWait {
   void* const state_;
 };
 
-// Locks a mutex whose holder may be waiting. If the mutex is not free, this is itself a wait with
-// hooks.
+// Locks a mutex. The thread that holds it may be waiting, so if the mutex is not free, this call is
+// also a wait with hooks.
 template <class Mutex>
 std::unique_lock<Mutex> LockForWait(Mutex& mutex) {
   std::unique_lock<Mutex> lock(mutex, std::try_to_lock);

@@ -22,7 +22,8 @@ struct flock Range(short type, uint64_t offset, uint64_t size) {
   return range;
 }
 
-// The descriptors of other processes' files, which a forked child closes. 0 means unused.
+// The descriptors of files of other processes. A forked child closes them. 0 means that the slot is
+// unused.
 constexpr int kMaxImports = 4096;
 std::atomic<int> import_files[kMaxImports];
 
@@ -53,7 +54,7 @@ std::shared_ptr<ImportedFile> ImportedFile::Keep(const char* function, int file)
 
 ImportedFile::~ImportedFile() {
   import_files[slot_].store(0);
-  close(file_);  // also drops its locks
+  close(file_);  // also releases the locks of the file
 }
 
 bool ImportedFile::Lock(uint64_t offset, uint64_t size) {
@@ -79,8 +80,8 @@ bool ImportedFile::Free(uint64_t offset, uint64_t size) const {
 
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size) {
   struct flock range = Range(F_WRLCK, address - arena.device(device).base, size);
-  // If the operating system returns an error, the block stays reserved: wasting the block is better
-  // than sharing it by mistake.
+  // If the operating system returns an error, treat the block as locked. It then stays reserved,
+  // because it is better to waste the block than to share it by mistake.
   return fcntl(arena.file(device), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 

@@ -18,14 +18,14 @@ namespace {
 // Identifies bytes in a file: the file's number, the offset, and the size.
 using ImportKey = std::tuple<uint64_t, uint64_t, size_t>;
 
-// Returns the address of each import.
+// Returns the table of imports, which contains the address of each.
 std::map<ImportKey, uintptr_t>& Imported() {
-  // Never destroyed, because blocks may be freed until the very end of the process.
+  // Never destroyed, because blocks may be freed until the process ends.
   static auto& imported = *new std::map<ImportKey, uintptr_t>;
   return imported;
 }
 
-// Unmaps an import, drops its file lock and removes its allocation.
+// Unmaps an import, releases its file lock and removes its allocation.
 void CloseImportLocked(const Allocation& allocation) {
   Allocations& allocations = Allocations::Get();
   const std::unique_ptr<Import> import(allocation.import);
@@ -74,7 +74,7 @@ orError_t MapImportLocked(const char* function, Import import, size_t size, int 
     allocations.FreeImportRangeLocked(pages, mapped);
     return Fail(orErrorSystem, "%s: out of host memory for the allocation table", function);
   }
-  (void)kept.release();  // the allocation owns it now; see CloseImportLocked
+  (void)kept.release();  // now owned by the allocation; see CloseImportLocked
   Imported().emplace(key, *base);
   return orSuccess;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// imported_memory.h - other processes' memory that is mapped into this one.
+// imported_memory.h - memory of other processes that is mapped into this process.
 //
 // Each import is an allocation in the import window. All handles of the same bytes share one
 // import. An import shares ownership of the file whose lock covers its bytes (imported_file.h).
@@ -28,15 +28,15 @@ struct Import {
 // Returns the allocation for these bytes of a file, or null if they are not imported.
 Allocation* FindImportLocked(uint64_t number, uint64_t offset, size_t size);
 
-// Maps the pages of a locked file that contain [offset, offset + size) as memory of `device`, and
-// stores the import with its allocation. Fails with `function` in the message.
+// Maps the pages of a locked file that contain [offset, offset + size) as memory of `device`.
+// Stores the import with its allocation. Fails with `function` in the message.
 orError_t MapImportLocked(const char* function, Import import, size_t size, int device,
                           uintptr_t* base);
 
-// Undoes one open of the allocation. The last release unmaps the memory and drops its lock.
+// Undoes one open of the allocation. The last release unmaps the memory and releases its lock.
 void ReleaseImportLocked(Allocation* allocation);
 
-// Releases all of a device's imports.
+// Releases all imports of a device.
 void CloseImports(int device);
 
 }  // namespace openreg::device

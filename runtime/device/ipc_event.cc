@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions for interprocess event handles. A handle holds the location of a
+// Implements the C functions for interprocess event handles. A handle contains the location of a
 // shared page (memfd.h) and the serial number of one of its slots (shared_page.h).
 #include <memory>
 #include <utility>

@@ -63,8 +63,9 @@ TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   EXPECT_OK(orDeviceSynchronize());
 }
 
-// A mark is visible to other processes slightly before its work is done here. The test reads the
-// shared page directly, as another process would, and so sees the mark equally early.
+// A mark is visible to other processes slightly before its work counts as done in this process. The
+// test reads the shared page directly, like another process. It therefore sees the mark equally
+// early.
 TEST_F(IpcEventTest, WorkDoneForAnotherProcessIsDoneLocally) {
   orEvent_t handle = Create();
   Event* event;
@@ -220,8 +221,8 @@ TEST_F(IpcEventTest, AFileThatIsNotASharedPageIsRefused) {
   RemoteProcess remote;
   orIpcEventHandle handle = RemoteEvent(remote);
   orEvent_t event = nullptr;
-  // The location in the handle (bytes 8 to 23) names a file of this process that has the name of a
-  // shared page.
+  // The location in the handle (bytes 8 to 23) is replaced with that of a file of this process.
+  // This file has the name of a shared page.
   constexpr uint64_t kNumber = 0x123456789abcdef;
   const struct {
     off_t size;

@@ -44,11 +44,12 @@ struct Mapping {
 class Mappings {
  public:
   static Mappings& Get() {
-    static Mappings& mappings = *new Mappings;  // never destroyed: kernels use them until the end
+    // Never destroyed: kernels use the mappings until the end.
+    static Mappings& mappings = *new Mappings;
     return mappings;
   }
 
-  // Maps the file and takes ownership of its descriptor. Closes the descriptor on failure.
+  // Maps the file and takes ownership of its descriptor. If this fails, closes the descriptor.
   orError_t Add(const char* function, const FileHandle& handle, int file, bool own, void** memory) {
     const int access = handle.of_device != 0 ? PROT_READ : PROT_READ | PROT_WRITE;
     void* const mapped = mmap(nullptr, handle.size, access, MAP_SHARED | MAP_NORESERVE, file, 0);

@@ -32,7 +32,7 @@ TEST_F(IpcFileTest, KernelsReadTheMemoryOfAnotherProcess) {
   EXPECT_TRUE(IsThere(handle));
   other.Kill();
   EXPECT_FALSE(IsThere(handle));
-  EXPECT_EQ(*byte, 9);  // the mapping outlives its owner
+  EXPECT_EQ(*byte, 9);  // the mapping remains valid after its owner has ended
   EXPECT_OK(orIpcUnmapFile(memory));
   EXPECT_FAILS(orIpcUnmapFile(memory), orErrorInvalidValue, "no file is mapped");
   EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorProcessEnded, "cannot open");

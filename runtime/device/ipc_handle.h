@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // ipc_handle.h - converts the opaque bytes of an interprocess handle to their content and back. A
-// Content begins with `magic` and `version` and defines the constants kMagic and kVersion. Any
+// Content type begins with `magic` and `version` and defines the constants kMagic and kVersion. Any
 // thread may call these functions.
 #ifndef RUNTIME_DEVICE_IPC_HANDLE_H_
 #define RUNTIME_DEVICE_IPC_HANDLE_H_
@@ -23,8 +23,8 @@ void PackHandle(Content content, Handle* handle) {
   std::memcpy(handle->reserved, &content, sizeof(content));
 }
 
-// Reads the content of a handle. Fails with `function` in the message if the bytes have another
-// kind or version, or if `content` itself finds them implausible.
+// Reads the content of a handle. Fails with `function` in the message if the bytes have a different
+// kind or version, or if content->Plausible() returns false.
 template <class Handle, class Content>
 orError_t UnpackHandle(const char* function, const Handle& handle, Content* content) {
   std::memcpy(content, handle.reserved, sizeof(*content));

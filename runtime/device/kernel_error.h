@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_error.h - carries a kernel's error from the kernel to the call that reports it.
+// kernel_error.h - passes a kernel's error to the call that reports it.
 //
-// An ErrorSink keeps only the first error. Each stream has one sink, each device has one for errors
-// from destroyed streams, and a blocking launch provides its own. Any thread may call these
+// An ErrorSink stores only the first error. Each stream has one sink, each device has one for
+// errors of destroyed streams, and a blocking launch provides its own. Any thread may call these
 // functions.
 #ifndef RUNTIME_DEVICE_KERNEL_ERROR_H_
 #define RUNTIME_DEVICE_KERNEL_ERROR_H_
@@ -39,7 +39,7 @@ class KernelError {
   void (*drop)(void*) = nullptr;
   int device = 0;
   uint32_t stream = 0;
-  uint64_t after = 0;     // number of commands that the stream had completed before
+  uint64_t after = 0;     // number of commands that the stream had completed before the error
   uint64_t sequence = 0;  // orders the failures in the process
 };
 
@@ -50,7 +50,7 @@ class ErrorSink {
   ErrorSink& operator=(const ErrorSink&) = delete;
   ~ErrorSink() { delete first_.load(std::memory_order_acquire); }
 
-  // Keeps the error if the sink is empty; otherwise drops it.
+  // Stores the error if the sink is empty; otherwise drops it.
   void Keep(std::unique_ptr<KernelError> error) {
     KernelError* none = nullptr;
     if (first_.compare_exchange_strong(none, error.get(), std::memory_order_acq_rel)) {
@@ -60,7 +60,7 @@ class ErrorSink {
 
   bool empty() const { return first_.load(std::memory_order_relaxed) == nullptr; }
 
-  // Returns the error and empties the sink. Returns null if the sink is empty.
+  // Returns the error and empties the sink, or returns null if the sink is empty.
   std::unique_ptr<KernelError> Take() {
     return std::unique_ptr<KernelError>(first_.exchange(nullptr, std::memory_order_acq_rel));
   }

@@ -12,7 +12,7 @@ class KernelTest : public DeviceTest {
  protected:
   static orError_t Nothing(void*) { return orSuccess; }
 
-  // Returns whether a kernel that is launched with these flags runs on this thread.
+  // Launches a kernel with these flags and returns whether it ran on this thread.
   static bool RunsHere(orStream_t stream, uint32_t flags) {
     std::thread::id ran_on;
     std::thread::id* where = &ran_on;
@@ -56,7 +56,7 @@ TEST_F(KernelTest, GetsItsOwnAlignedCopyOfTheArguments) {
       Result* after;
       std::memcpy(&after, unaligned, sizeof(after));
       EXPECT_EQ(after, &result);
-      std::memset(unaligned, 0, sizeof(pointer));  // the launch already has its copy
+      std::memset(unaligned, 0, sizeof(pointer));  // the launch already has a copy
       ASSERT_OK(orStreamSynchronize(nullptr));
       EXPECT_EQ(result.sum.load(), 1u);
       EXPECT_TRUE(result.aligned.load());
@@ -104,7 +104,7 @@ TEST_F(KernelTest, ACheapKernelQueuesBehindPendingCommands) {
   });
   EXPECT_FALSE(RunsHere(stream, orLaunchInline));
   opener.join();
-  // Pending waits and pending host callbacks count too.
+  // Pending waits and host callbacks count as pending commands, too.
   const orStream_t source = CreateStream();
   orEvent_t event;
   ASSERT_OK(orEventCreate(&event));
@@ -177,7 +177,7 @@ TEST_F(KernelTest, AReturnedErrorCodeIsAnErrorToo) {
 
 TEST_F(KernelTest, AnInlineKernelsErrorIsReturnedByTheSynchronization) {
   QueueLaunches();
-  const orStream_t stream = CreateStream();  // a new stream has no worker that may still be running
+  const orStream_t stream = CreateStream();  // a new stream has no worker that may still be busy
   const orLaunchAttributes cheap{"cheap", orLaunchInline, 0};
   ASSERT_OK(orLaunchKernel(
       stream, [](void*) { return orKernelFail(orErrorUnknown, "inline", nullptr, nullptr); },
@@ -216,7 +216,7 @@ TEST_F(KernelTest, WithLaunchBlockingTheLaunchReturnsTheKernelsOwnError) {
         orErrorLaunchFailure, "kernel blocked on stream");
     EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
   }
-  // The stream still has the earlier error.
+  // The stream still has the error that occurred before.
   EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorUnknown, "from before");
   EXPECT_OK(orStreamSynchronize(nullptr));
 }

@@ -5,19 +5,21 @@
 //   void add(const float* a, const float* b, float* sum, int64_t n);
 //   orError_t error = openreg::Launch(stream, {"add", orLaunchInline}, add, a, b, sum, n);
 //
-// The arguments are converted to the types of the function's parameters and packed as bytes into
-// the launch:
-//   - A device pointer becomes the address at which kernels see the memory (one compare, one add).
+// The arguments are converted to the types of the function's parameters, and their bytes are packed
+// into the launch:
+//   - A device pointer is replaced with the address that kernels must use (one comparison, one
+//     addition).
 //   - A null pointer stays null.
-//   - A pointer to const that is not device memory is a 0-dim operand on the CPU. The element is
-//     read now and copied into the launch, so the host may change it immediately.
-//   - Any other pointer that is not device memory is refused, because a kernel that runs later must
-//     not write to host memory.
+//   - A pointer to const that does not point to device memory is a 0-dim operand on the CPU. The
+//     element is read immediately and copied into the launch, so the host may change it after the
+//     call.
+//   - Any other pointer that does not point to device memory is refused, because a kernel that runs
+//     later must not write to host memory.
 //   - Everything else is passed by value and must be trivially copyable.
 // Code whose arguments exceed OPENREG_MAX_ARGUMENT_BYTES does not compile.
 //
-// Needs only openreg.h, openreg_emulation.h and libopenreg.so. Any thread that is not running a
-// kernel may call Launch. The errors are those of orLaunchKernel.
+// This header needs only openreg.h, openreg_emulation.h and libopenreg.so. Any thread that is not
+// running a kernel may call Launch. The errors are those of orLaunchKernel.
 #ifndef RUNTIME_DEVICE_LAUNCH_H_
 #define RUNTIME_DEVICE_LAUNCH_H_
 
@@ -33,7 +35,8 @@
 
 namespace openreg {
 
-// Returns the process's address window. If it cannot be read, sets the last error and returns null.
+// Returns the process's address window. If the driver cannot provide it, sets the last error and
+// returns null.
 inline const orAddressWindow* LaunchWindow() {
   static constinit std::atomic<const orAddressWindow*> known{nullptr};
   if (const orAddressWindow* window = known.load(std::memory_order_acquire)) [[likely]] {
@@ -50,10 +53,10 @@ inline const orAddressWindow* LaunchWindow() {
 
 namespace launch_detail {
 
-// How one parameter is passed. Set returns an error for a pointer that a kernel must not use. It
-// sets `taken` if it stored an element instead of a pointer; Get receives the same flag. (One word
-// in the record holds the flags of all parameters, so each pointer takes only 8 bytes. Generated
-// kernels have many pointers.)
+// Stores one parameter. Set returns an error for a pointer that a kernel must not use. If Set
+// stores an element instead of a pointer, it sets `*taken`, and Get receives the same flag. (One
+// word in the record contains the flags of all parameters. Each pointer therefore occupies only 8
+// bytes, which matters because generated kernels have many pointers.)
 template <class T>
 struct Parameter {
   static_assert(std::is_trivially_copyable_v<T>, "a kernel's parameters travel as bytes");
@@ -73,8 +76,8 @@ struct Parameter<T*> {
   using Element = std::conditional_t<kReadsElement, std::remove_const_t<T>, Nothing>;
   static_assert(std::is_trivially_copyable_v<Element>, "a kernel's operands travel as bytes");
 
-  // The pointer or the element. Stored as bytes instead of a union, because an element may have a
-  // constructor.
+  // The pointer or the element. It is stored as bytes, because a union cannot contain an element
+  // that has a constructor.
   static constexpr size_t kSize = sizeof(Element) > sizeof(T*) ? sizeof(Element) : sizeof(T*);
   static constexpr size_t kAlign = alignof(Element) > alignof(T*) ? alignof(Element) : alignof(T*);
   alignas(kAlign) unsigned char bytes[kSize];
@@ -110,8 +113,8 @@ struct Parameter<T*> {
   }
 };
 
-// The stored parameters, one after the other. This is not a std::tuple, which is not trivially
-// copyable. `bit` is the index of the first parameter's flag in the word.
+// The stored parameters, one after the other. A std::tuple cannot be used, because it is not
+// trivially copyable. `bit` is the index of the first parameter's flag in the word of flags.
 template <class... Parameters>
 struct Pack {
   orError_t Set(const orAddressWindow&, uint64_t*, int) { return orSuccess; }

@@ -3,8 +3,9 @@
 // The device's lifecycle in a process: first use, fork and exit.
 //
 // Loading the library only registers the fork handlers and the initializer. The first call that
-// needs a device sets everything up; a concurrent fork waits for it. A forked child cannot use the
-// device, unless nothing had used it before the fork. At exit the device's threads end.
+// needs a device sets everything up. A fork during this setup waits until it is complete. A forked
+// child can use the device only if nothing had used the device before the fork. At exit, the
+// device's threads end.
 #include <pthread.h>
 
 #include <cstdlib>
@@ -24,8 +25,8 @@
 namespace openreg::device {
 namespace {
 
-// The value passed to orSetLaunchBlocking, which may be called before the device is set up. If it
-// has not been called (-1), the environment decides.
+// The value that was passed to orSetLaunchBlocking, which may be called before the device is set
+// up. -1 means that it has not been called; in that case, the environment decides.
 std::atomic<int> requested_blocking{-1};
 
 std::mutex& InitializeMutex() {
@@ -34,8 +35,8 @@ std::mutex& InitializeMutex() {
   return mutex;
 }
 
-// Makes a fork wait for a first use that is in progress. Otherwise the child would inherit a
-// half-built device, and mutexes locked by a thread that it does not have.
+// Makes a fork wait for a first use that is in progress. Otherwise, the child would inherit a
+// partly initialized device, and mutexes that are locked by a thread of the parent.
 void BeforeFork() {
   InitializeMutex().lock();
   EnvironmentMutex().lock();
@@ -46,10 +47,10 @@ void AfterFork() {
   InitializeMutex().unlock();
 }
 
-// Marks the device as unusable in the child, which has none of its threads and mappings. Only
-// `mode` is changed, because a thread that the child does not have may hold any other lock. If
-// nothing had used the device, the child may use it. The mappings are missing in the child even if
-// the first use failed.
+// Marks the device as unusable in the child, which has none of its threads and mappings. If nothing
+// had used the device, the child may use it. The arena is checked, too, because the mappings are
+// missing in the child even if the first use failed. Changes only `mode` and acquires no lock,
+// because a thread that exists only in the parent may hold any lock.
 void OnForkChild() {
   if (IsReady() || arena.reserved()) {
     mode.fetch_or(kForked, std::memory_order_seq_cst);
@@ -91,9 +92,9 @@ orError_t Initialize() {
   }
   static const bool hooked = [] {
     InstallFaultReport();
-    // Register the handler at the first use, not when the library is loaded. Exit handlers run in
-    // reverse order, so this one runs before the teardown of everything that was loaded until now
-    // and that kernels may use.
+    // Register the handler at the first use and not when the library is loaded. Exit handlers run
+    // in reverse order of registration. This one therefore runs before the exit handlers of all
+    // libraries that have been loaded so far and that kernels may use.
     return std::atexit(EndThreads) == 0;
   }();
   if (!hooked) {
@@ -106,7 +107,7 @@ orError_t Initialize() {
 }
 
 // Registers the initializer and the fork handlers. Runs before all other constructors, because they
-// may use the device and may even fork during its first use.
+// may use the device, or may even fork during its first use.
 [[gnu::constructor(101)]] void Register() {
   SetInitializer(&Initialize);
   if (pthread_atfork(BeforeFork, AfterFork, OnForkChild) != 0) {

@@ -12,8 +12,8 @@
 
 #include "runtime/device/process_fixture.h"
 
-// Turns leak detection off in a forked child. The child has only one of its parent's threads:
-// memory that the others hold would look like leaks.
+// Turns leak detection off in a forked child. A child has only one of its parent's threads, so
+// memory that belongs to the other threads would be reported as leaks.
 static bool in_forked_child = false;
 // NOLINTNEXTLINE(bugprone-reserved-identifier): the name that the leak checker looks for
 extern "C" [[gnu::visibility("default")]] int __lsan_is_turned_off() { return in_forked_child; }
@@ -63,8 +63,8 @@ void ForksAfterUse() {
   REQUIRE(orGetKernelPointer(&view, memory) == orSuccess);
   REQUIRE(orMemset(memory, 7, 1 << 20) == orSuccess);
   REQUIRE(orStreamCreate(&stream) == orSuccess && orEventCreate(&event) == orSuccess);
-  // A kernel is running at the fork. The test waits until it has started, because a worker that
-  // starts allocates memory, and a fork does not reset the locks of AddressSanitizer's allocator.
+  // Let a kernel run during the fork, and wait until it has started. A worker that is starting may
+  // allocate memory, and a fork does not reset the locks of AddressSanitizer's allocator.
   static std::atomic<bool> runs{false};
   REQUIRE(orLaunchKernel(stream, [] {
             runs = true;
@@ -85,7 +85,7 @@ void ForksAfterUse() {
     orEvent_t new_event;
     orPointerAttributes attributes;
     orAddressWindow window;
-    // Releasing does nothing and succeeds.
+    // Calls that release resources do nothing and return orSuccess.
     REQUIRE(orFree(memory) == orSuccess);
     REQUIRE(orFreeHost(pinned) == orSuccess);
     REQUIRE(orHostUnregister(pinned) == orSuccess);
@@ -93,7 +93,7 @@ void ForksAfterUse() {
     REQUIRE(orStreamDestroy(stream) == orSuccess);
     REQUIRE(orEventDestroy(event) == orSuccess);
     REQUIRE(orShutdown() == orSuccess);
-    // Everything that needs a device is refused.
+    // Calls that need a device are refused.
     REQUIRE(orInit() == orErrorForked);
     REQUIRE(orMalloc(&pointer, 1) == orErrorForked);
     REQUIRE(LastErrorHas("\"spawn\" or \"forkserver\""));
@@ -134,7 +134,7 @@ void ForksAfterUse() {
     REQUIRE(orGetDeviceCount(&number) == orSuccess && number == 2);
     REQUIRE(orGetVersion(&number) == orSuccess);
     REQUIRE(MappingsOfTheDevice() == 0);
-    REQUIRE(FilesOfTheDevice() == 0);  // otherwise the child would keep its parent's memory alive
+    REQUIRE(FilesOfTheDevice() == 0);  // otherwise the child would keep the parent's memory alive
   });
   REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   // The parent is not affected.
@@ -169,7 +169,7 @@ void ForksBeforeUse() {
 
 TEST_F(ForkTest, ForkingBeforeTheFirstUseIsAllowed) { EXPECT_PROCESS(ForksBeforeUse, 0, ""); }
 
-// Runs in separate processes, because each process has only one first use.
+// Runs in several processes, because each process has only one first use.
 void ForksDuringTheFirstUse() {
   for (int round = 0; round < 60; ++round) {
     const int status = Fork([round] {
@@ -234,7 +234,7 @@ void ForksWhileOthersWork() {
   }
   Sleep(5);
   for (int round = 0; round < 50; ++round) {
-    const int status = Fork([] {  // each lock is held by some thread at some time
+    const int status = Fork([] {  // each lock is held by some thread during some of the forks
       void* memory = nullptr;
       REQUIRE(orMalloc(&memory, 1) == orErrorForked);
       REQUIRE(orFree(memory) == orSuccess);

@@ -27,7 +27,7 @@ int ThreadCount() {
 }
 
 void LooksBeforeTheFirstUse() {
-  const int threads = ThreadCount();  // a sanitizer may have its own thread
+  const int threads = ThreadCount();  // includes a thread that a sanitizer may have started
   int count = 0, device = 0, blocking = 0;
   REQUIRE(orGetDeviceCount(&count) == orSuccess && count == 3);
   REQUIRE(orSetDevice(2) == orSuccess);
@@ -49,7 +49,7 @@ void LooksBeforeTheFirstUse() {
   REQUIRE(ThreadCount() == threads);
   REQUIRE(
       orLaunchKernel(nullptr, [](void*) { return orSuccess; }, nullptr, 0, nullptr) == orSuccess);
-  // ThreadSanitizer starts an additional thread with the first one.
+  // ThreadSanitizer starts one more thread when the first thread starts.
   REQUIRE(ThreadCount() == threads + 1 + (kThreadSanitizer ? 1 : 0));
   std::exit(0);
 }
@@ -99,7 +99,8 @@ TEST_F(ProcessTest, AnInvalidEnvironmentFailsEachCall) {
   }
 }
 
-// Lowers a limit, checks that the device's error names it, raises the limit, and tries again.
+// Lowers a limit and checks that the device's error names it. Then raises the limit and tries
+// again.
 template <int kResource>
 void MeetsALimit() {
   rlimit before{};
@@ -122,7 +123,7 @@ TEST_F(ProcessTest, LimitsOfTheSystemAreErrorsThatNameThem) {
   setenv("OPENREG_DEVICE_MEMORY", "4G", 1);
   EXPECT_PROCESS(MeetsALimit<RLIMIT_FSIZE>, 0, "RLIMIT_FSIZE, ulimit -f. is 1 MiB");
   EXPECT_PROCESS(MeetsALimit<RLIMIT_NOFILE>, 0, "RLIMIT_NOFILE");
-  if (!kThreadSanitizer && !kAddressSanitizer) {  // these sanitizers map terabytes themselves
+  if (!kThreadSanitizer && !kAddressSanitizer) {  // these sanitizers themselves map terabytes
     EXPECT_PROCESS(MeetsALimit<RLIMIT_AS>, 0, "RLIMIT_AS, ulimit -v. is 1 GiB");
   }
   unsetenv("OPENREG_DEVICE_MEMORY");
@@ -145,13 +146,13 @@ void FreesBesideTheFirstUse() {
   std::exit(0);
 }
 
-// Under ThreadSanitizer the test also detects unsynchronized reads.
+// With ThreadSanitizer, this test also detects unsynchronized reads.
 TEST_F(ProcessTest, FreesMayRunDuringTheFirstUse) { EXPECT_PROCESS(FreesBesideTheFirstUse, 0, ""); }
 
 void LaunchesAfterAFirstUseThatFailed() {
   int count = 0;
   REQUIRE(orGetDeviceCount(&count) ==
-          orSuccess);  // reads files, which the limit would prevent later
+          orSuccess);  // reads files, which the lowered limit would prevent
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit low = before;

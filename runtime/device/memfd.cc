@@ -17,11 +17,11 @@
 namespace openreg::device {
 namespace {
 
-// Seal the size: if a mapped file shrank, a process that maps it would be killed at its next
-// access.
+// Seal the size. If a mapped file shrank, the operating system would kill a process that accesses
+// the missing pages.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
+constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers do not define
 
 struct Path {
   explicit Path(const MemfdPlace& place) {
@@ -79,7 +79,8 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
                 "alive and belong to the same user",
                 function, path.text, std::strerror(error));
   };
-  // Open the file as a path first: opening an arbitrary file for writing can have side effects.
+  // Open the file with O_PATH first, because opening an arbitrary file for writing can have side
+  // effects.
   const int found = open(path.text, O_PATH | O_CLOEXEC);
   if (found < 0) {
     return refuse(errno);

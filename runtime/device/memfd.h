@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// memfd.h - anonymous files. They appear in no folder; other processes of the same user find them
-// in /proc.
+// memfd.h - anonymous files. They appear in no folder, but other processes of the same user can
+// open them through /proc.
 //
 // The name of each file contains a random number. A process that opens a file checks this number,
 // because process ids and descriptors are reused. The size of a file is sealed, so a mapping never
 // loses its pages. If the Linux kernel supports it, the file is also sealed against execution. The
-// functions keep no state, and any thread may call them.
+// functions have no state, and any thread may call them.
 #ifndef RUNTIME_DEVICE_MEMFD_H_
 #define RUNTIME_DEVICE_MEMFD_H_
 
@@ -23,11 +23,11 @@ struct MemfdName {
   char text[40];
 };
 
-// Chooses a number and creates a zero-filled file with that name and size. If the operating system
-// refuses, sets errno and returns -1.
+// Chooses a number and creates a zero-filled file of this size whose name contains the number. If
+// the operating system refuses, sets errno and returns -1.
 int CreateMemfd(size_t size, uint64_t* number);
 
-// Where such a file is: a process, and the descriptor under which that process has it open.
+// The place of such a file: a process, and the descriptor of the file in that process.
 struct MemfdPlace {
   int32_t process;
   int32_t file;  // descriptor in that process
@@ -37,9 +37,9 @@ struct MemfdPlace {
 // Returns whether the process in `place` is alive and has the file open.
 bool MemfdExists(const MemfdPlace& place);
 
-// Opens the file if its name matches. Fails with `function` in the message. The error is
+// Opens the file and checks its name. Fails with `function` in the message. The error is
 // orErrorProcessEnded (or `lost`, if given) if the file does not exist, orErrorInvalidValue if its
-// size is not sealed, and orErrorSystem if the operating system refuses. The caller closes the
+// size is not sealed, and orErrorSystem if the operating system refuses. The caller must close the
 // file.
 orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file,
                     orError_t lost = orErrorProcessEnded);

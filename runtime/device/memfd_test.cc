@@ -39,8 +39,8 @@ class MemfdTest : public DeviceTest {
 };
 
 TEST_F(MemfdTest, AnotherFileIsNotOpened) {
-  // Opening a socket would fail with another error, so the test also shows that it is not
-  // attempted.
+  // If OpenMemfd tried to open the socket, it would fail with a different error. The test therefore
+  // also shows that it does not try.
   const int file = socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_GE(file, 0);
   int opened = 0;
@@ -70,11 +70,11 @@ TEST_F(MemfdTest, SharedFilesKeepTheirSize) {
     EXPECT_NE(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE), 0) << Target(file);
   }
   size_t released = 0;
-  EXPECT_OK(orMemTrim(&released));  // punches holes, which the seals allow
+  EXPECT_OK(orMemTrim(&released));  // punches holes, which the seals must allow
 }
 
 TEST_F(MemfdTest, SharedFilesAreNeverExecutable) {
-  constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
+  constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers do not define
   constexpr int kSealExec = 0x20;        // F_SEAL_EXEC
   const int probe = memfd_create("probe", MFD_CLOEXEC | kNoExecSeal);
   if (probe < 0) {

@@ -4,7 +4,7 @@
 //
 //   ./bazelw run //runtime/device:openreg_benchmark [-- --benchmark_filter=copy]
 //
-// Use an otherwise idle machine. For medians add --benchmark_repetitions=11
+// Run it on an otherwise idle machine. For medians, add --benchmark_repetitions=11
 // --benchmark_report_aggregates_only.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -52,7 +52,7 @@ struct FreeDevice {
 };
 using DeviceMemory = std::unique_ptr<void, FreeDevice>;
 
-// A stream on which nothing is queued, so it never gets a worker.
+// A stream on which nothing is queued. It never starts a worker.
 class IdleStream {
  public:
   IdleStream() { Check(orStreamCreate(&stream_)); }
@@ -148,7 +148,8 @@ void kernel_inline_through_launch_h(benchmark::State& state) {
 }
 BENCHMARK(kernel_inline_through_launch_h);
 
-// Measures what each of kQueued launches costs the launching thread. `prepare` runs before them.
+// Measures the time that each of kQueued launches takes on the launching thread. `prepare` runs
+// before them.
 template <class Prepare>
 void Enqueue(benchmark::State& state, const orLaunchAttributes& attributes,
              const Prepare& prepare) {
@@ -302,7 +303,7 @@ void stream_create_launch_destroy(benchmark::State& state) {
 }
 BENCHMARK(stream_create_launch_destroy)->UseRealTime();
 
-// Two buffers of state.range(0) bytes. A warm copy reuses them in every iteration.
+// Two buffers of state.range(0) bytes. In a warm copy, all iterations use the same buffers.
 class Buffers {
  public:
   explicit Buffers(const benchmark::State& state)
@@ -364,7 +365,7 @@ void copy_on_device(benchmark::State& state) {
 }
 BENCHMARK(copy_on_device)->Apply(CopySizes)->UseRealTime();
 
-// Measures a cold copy, i.e. one into pages that the operating system must still provide.
+// Measures a cold copy: the operating system must still provide the pages of the destination.
 void copy_memcpy_cold(benchmark::State& state) {
   const Buffers host(state);
   for (auto _ : state) {

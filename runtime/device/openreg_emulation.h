@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// openreg_emulation.h - the interface that only the emulated device has.
+// openreg_emulation.h - the part of the interface that only the emulated device has.
 //
-// openreg.h is the interface of any driver. This header adds what depends on the CPU emulating the
-// device: kernels are host functions, they see device memory at separate addresses, they run on
-// threads that this library schedules, and they may fail with a payload such as a C++ exception.
-// Only the emulation's packages include it: aten, and runtime/emulation, which registers the
-// functions that the portable packages need. Bazel enforces this by visibility, and
+// openreg.h is the interface of any driver. This header adds functions for properties that result
+// from the emulation on the CPU. Kernels are host functions. They use separate addresses for device
+// memory, run on threads that this library schedules, and may fail with a payload such as a C++
+// exception. Only the emulation's packages include this header: aten, and runtime/emulation, which
+// registers the functions that the portable packages need. Bazel enforces this by visibility, and
 // //tools:architecture by a query.
 //
 // The rules for ownership, threads and errors are those of openreg.h. The version is
@@ -16,7 +16,7 @@
 
 #include "runtime/device/openreg.h"
 
-// Gives a field a default value, so that a C++ initializer may omit it.
+// Gives a field a default value, so that C++ initializers may omit the field.
 #ifdef __cplusplus
 #define OPENREG_NULL_BY_DEFAULT = nullptr
 #else
@@ -30,14 +30,14 @@ extern "C" {
 // ---------------------------------------------------------------------------- memory, for kernels
 
 // Device memory is mapped twice: at the device address, which the host cannot access, and at the
-// kernel address, which only kernels use. The distance between the two is constant.
+// kernel address, which only kernels use. The distance between the two addresses is constant.
 
-// Gets the address at which a kernel sees `pointer`. Host pointers are returned unchanged.
+// Gets the address that a kernel must use for `pointer`. Host pointers are returned unchanged.
 OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* pointer);
 
-// Gets the window with which callers translate addresses on a hot path: an address p with
+// Gets the window with which callers translate addresses on a hot path. An address p with
 // (uintptr_t)p - base < size is a device address, and kernels use p + kernel_offset. The window is
-// constant as long as the process lives.
+// constant for the lifetime of the process.
 typedef struct orAddressWindow {
   uintptr_t base;
   size_t size;
@@ -45,14 +45,14 @@ typedef struct orAddressWindow {
 } orAddressWindow;
 OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window);
 
-// Checks a pointer that a kernel would keep. Returns orSuccess for null and for a device address,
-// otherwise orErrorInvalidDevicePointer.
+// Checks a pointer that a kernel would store. Returns orSuccess for null and for a device address,
+// and orErrorInvalidDevicePointer otherwise.
 OPENREG_API orError_t orCheckKernelPointer(const void* pointer);
 
-// Registers a function with which the fault report finds the part of an allocation that contains an
-// address. An allocator that subdivides the memory from orMalloc uses this. The resolver is called
-// in a signal handler with a device address. It must be async-signal-safe, and it returns 0 if it
-// does not know the address. There is at most one resolver per process; NULL unregisters it.
+// Registers a function (resolver) with which the fault report finds the part of an allocation that
+// contains an address. It is for an allocator that subdivides memory from orMalloc. The resolver is
+// called in a signal handler, with a device address, and must be async-signal-safe. It returns 0 if
+// no part contains the address. A process has at most one resolver; NULL unregisters it.
 typedef struct orMemoryRange {
   const void* base;
   size_t size;
@@ -65,22 +65,22 @@ OPENREG_API orError_t orSetMemoryResolver(orMemoryResolver_t resolver);
 
 // A kernel's function. It runs on its own copy of the argument bytes. It returns orSuccess, or an
 // error after it has called orKernelFail. It runs exactly once, or not at all if the process exits
-// first. A captured function runs once per replay. It must not throw.
+// first. A captured function runs once per replay. It must not throw an exception.
 typedef orError_t (*orKernelFunction_t)(void* arguments);
 
 enum {
   // Cheap and single-threaded. Runs on the launching thread if its stream is idle.
   orLaunchInline = 0x1,
-  // Uses a team of threads. Runs on the executor, the one thread in the process that owns a team,
-  // and never inline, whatever the other flags.
+  // Uses a team of threads. Runs on the executor, which is the only thread in the process that owns
+  // a team. Never runs inline, regardless of the other flags.
   orLaunchParallel = 0x2,
-  // Single-threaded and done within a few hundred microseconds. The executor may run it between two
-  // parallel kernels, which saves two wake-ups. orLaunchInline implies it.
+  // Single-threaded, with a duration of at most a few hundred microseconds. The executor may run it
+  // between two parallel kernels, which avoids two wake-ups. orLaunchInline implies this flag.
   orLaunchShort = 0x4,
-  // May use a team, but is so small that a team rarely pays off. It gets one only if a lot of such
-  // work is queued and the host, which is waiting for the stream, leaves its core free. Otherwise a
-  // single thread runs it, as with orLaunchShort. orKernelHasTeam tells the kernel which case
-  // applies.
+  // May use a team, but is so small that a team is rarely worth its cost. The kernel gets a team
+  // only if much such work is queued and the host, which is waiting for the stream, leaves its core
+  // free. Otherwise a single thread runs it, as with orLaunchShort. The kernel can call
+  // orKernelHasTeam to find out.
   orLaunchMoldable = 0x8,
   // The attribute `repeatable` is set.
   orLaunchHasRepeatable = 0x10,
@@ -88,13 +88,14 @@ enum {
   orLaunchHasCopy = 0x20,
 };
 
-// Says how to capture a kernel that consumes its arguments. The graph stores `kernel` instead of
-// the launched function. `kernel` may run any number of times, including never, each time with a
-// copy of the argument bytes as they were launched, and never on two threads at once. `release`
-// (may be null) is called once with those bytes when the graph and all its replays have ended. It
-// may run on any thread, including the stream's. It may free and destroy; calls that enqueue, wait
-// or allocate return orErrorNotPermitted, as in a kernel. If `kernel` is null, the launch cannot be
-// captured.
+// Describes how to capture a kernel that consumes its arguments. The graph stores `kernel` instead
+// of the launched function. `kernel` may run any number of times, including never, but not on two
+// threads at the same time. Each run receives a copy of the argument bytes as they were launched.
+//
+// `release` (may be null) is called once with those bytes, after the graph and all its replays have
+// ended. It may run on any thread, including the stream's worker. It may call functions that free
+// and destroy. As in a kernel, functions that enqueue, wait or allocate return orErrorNotPermitted.
+// If `kernel` is null, the launch cannot be captured.
 typedef struct orRepeatable {
   orKernelFunction_t kernel;
   void (*release)(void* arguments);
@@ -112,72 +113,76 @@ typedef struct orLaunchAttributes {
   const char* name;  // operator's name for errors and traces; static storage; may be null
   uint32_t flags;
   uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: estimated time on one thread
-  // Read with orLaunchHasRepeatable; static storage. Without that flag, the kernel itself is
-  // repeatable.
+  // Read only with orLaunchHasRepeatable; must have static storage. Without that flag, the kernel
+  // itself is repeatable.
   const orRepeatable* repeatable OPENREG_NULL_BY_DEFAULT;
-  // Read with orLaunchHasCopy. Without that flag, the kernel is recorded as a kernel.
+  // Read only with orLaunchHasCopy. Without that flag, the launch is recorded as a kernel.
   const orCopyDescription* copy OPENREG_NULL_BY_DEFAULT;
 } orLaunchAttributes;
 
-// Returns 1 while activity is being recorded or a stream is being captured. Otherwise, launches
-// ignore copy descriptions, and callers need not fill them in.
+// Returns 1 while activity is being recorded or a stream is being captured. At all other times,
+// launches ignore copy descriptions, so callers need not provide them.
 OPENREG_API int orLaunchReadsCopy(void);
 
-// What an orKernel_t points to. orLaunchKernel reads the struct and its attributes before it
-// returns.
+// The object to which an orKernel_t points. orLaunchKernel reads the struct and its attributes
+// before it returns.
 struct orKernel {
   orKernelFunction_t function;
   const orLaunchAttributes* attributes;  // may be null
 };
 
-// Reports an error from inside a kernel. The stream keeps it if it is the first one since the last
-// synchronization. `message` is copied. `payload` (may be null) is passed to the caller of
-// orTakeErrorPayload; `drop` frees it if no caller takes it. Returns `error`, so that a kernel can
+// Reports an error from inside a kernel. The stream stores the error if it is the first one since
+// the last synchronization. `message` is copied. `payload` (may be null) is passed to the caller of
+// orTakeErrorPayload. If no caller takes it, `drop` frees it. Returns `error`, so that a kernel can
 // `return orKernelFail(...)`. Outside a kernel, the function returns orErrorNotPermitted and does
 // not take ownership of `payload`.
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
                                    void (*drop)(void* payload));
 
-// Returns the payload that a kernel passed to orKernelFail, or null if there is none. Call it after
-// a call that returned the kernel's error. The caller owns the payload.
+// Returns the payload that a kernel passed to orKernelFail, or null if there is none. Must be
+// called after a call that returned the kernel's error. The caller becomes the owner of the
+// payload.
 OPENREG_API void* orTakeErrorPayload(void);
 
 // Returns 1 inside a kernel that may use the executor's team.
 OPENREG_API int orKernelHasTeam(void);
 
-// Returns 1 inside a kernel that runs on a host thread: the thread that launched it or launched its
+// Returns 1 inside a kernel that runs on a host thread: the thread that launched the kernel or its
 // graph.
 OPENREG_API int orKernelOnHost(void);
 
 // ------------------------------------------------------------------- files of other processes
 // A collective library uses these functions to share host memory between the processes of one user,
 // and to let a kernel read the device memory of other processes. A handle may be sent by any means
-// and used any number of times. No file remains in any folder, however a process ends.
+// and used any number of times. The files appear in no folder, so nothing remains however a process
+// ends.
 
 typedef struct orIpcFileHandle {
   unsigned char reserved[64];
 } orIpcFileHandle;
 
 // Creates `size` zeroed bytes of host memory, mapped at `memory` until orIpcUnmapFile. Other
-// processes can map them as long as this process keeps them mapped.
+// processes can map this memory while this process keeps it mapped.
 OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, size_t size);
 
-// Gets a handle to the whole memory of one of this process's devices.
+// Gets a handle to the entire memory of one of this process's devices.
 OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device);
 
-// Gets the offset of a pointer in its device's file. Returns orErrorInvalidDevicePointer for a
-// pointer that is not this process's own device memory; imported memory is not.
+// Gets the offset of a pointer in its device's file. Returns orErrorInvalidDevicePointer unless the
+// pointer points to device memory that this process owns. Imported memory belongs to another
+// process.
 OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer);
 
 // Maps `size` bytes of a file at `memory`. The file may belong to any process, including this one.
 // Host memory is mapped read-write, and device memory read-only. The owner of a device may free
-// memory while another process reads it, so both sides must agree on its lifetime. The mapping
-// outlives the owner, until orIpcUnmapFile. Returns orErrorProcessEnded if the owner has ended or
-// has unmapped the file.
+// memory while another process reads it, so both processes must agree on its lifetime. The mapping
+// remains valid after the owner has ended, until orIpcUnmapFile. Returns orErrorProcessEnded if the
+// owner has ended or has unmapped the file.
 OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileHandle* handle);
 OPENREG_API orError_t orIpcUnmapFile(void* memory);
 
-// Sets `there` to 1 if the owner is alive and still has the file. May be called inside kernels.
+// Sets `there` to 1 if the owner is alive and still has the file, otherwise to 0. May be called
+// inside kernels.
 OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle);
 
 #ifdef __cplusplus
@@ -198,18 +203,18 @@ inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
 }
 
 // Launches any callable with any arguments, which are copied or moved into the launch. The callable
-// may return an orError_t, as a kernel does; any other result is dropped.
+// may return an orError_t, like a kernel; any other result is ignored.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
-// If captured, each replay calls it with its arguments as lvalues. A callable that accepts only
-// rvalues cannot be captured.
+// In a captured launch, each replay calls the callable with its arguments as lvalues. A callable
+// that accepts only rvalues cannot be captured.
 template <class Function, class... Arguments,
           class = std::enable_if_t<
               std::is_invocable_v<std::decay_t<Function>, std::decay_t<Arguments>...>>>
 inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Arguments&&... arguments) {
   using Callable = std::decay_t<Function>;
   using Values = std::tuple<std::decay_t<Arguments>...>;
-  // The launch and the kernel own the closure jointly, because the error may come from a launch
-  // that was refused or, with launch blocking, from a kernel that has run. It uses plain new and
+  // The launch and the kernel own the closure jointly. An error may come from a launch that was
+  // refused, or, with launch blocking, from a kernel that has run. The class uses plain new and
   // delete, because the kernel's share passes through a C interface.
   struct Closure {
     Callable function;
@@ -256,7 +261,7 @@ inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Argument
   }();
   const orLaunchAttributes attributes{nullptr, orLaunchHasRepeatable, 0, &kRepeatable};
   const orError_t error = orLaunchKernel(stream, run, &closure, sizeof(closure), &attributes);
-  // At process exit it is unknown whether the kernel will run, so its share is leaked.
+  // At process exit it is unknown whether the kernel will run, so the kernel's share is leaked.
   const bool never_runs = error != orSuccess && error != orErrorShutdown &&
                           closure->owners.load(std::memory_order_acquire) == 2;
   closure->Drop(never_runs ? 2 : 1);

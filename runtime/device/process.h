@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// process.h - the state of the device in this process, which every API function checks first.
+// process.h - the state of the device in this process. Every API function checks it first.
 //
-// One word, `mode`, holds the whole state: whether the device is set up, whether this is a forked
-// child, whether the device's threads have ended, and every other condition that makes a call take
-// its slow path. lifecycle.cc changes the state at the first use, in a forked child, and at exit.
-// Any thread may call these functions.
+// A single word, `mode`, contains the whole state: whether the device is set up, whether this is a
+// forked child, whether the device's threads have ended, and every other condition that makes a
+// call use its slow path. lifecycle.cc changes the state at the first use, in a forked child, and
+// at exit. Any thread may call these functions.
 #ifndef RUNTIME_DEVICE_PROCESS_H_
 #define RUNTIME_DEVICE_PROCESS_H_
 
@@ -29,21 +29,22 @@ enum : uint32_t {
 };
 extern constinit std::atomic<uint32_t> mode;
 
-// Returns whether the process has begun to shut the device down. The device's threads check this
+// Returns whether the process has begun to shut down the device. The device's threads check this
 // while they wait.
 inline bool Stopping() { return (mode.load(std::memory_order_seq_cst) & kShutdown) != 0; }
 
-// Returns whether the device's threads have ended, so that queued commands will never run.
+// Returns whether the device's threads have ended. If so, queued commands will never run.
 inline bool Stopped() { return (mode.load(std::memory_order_seq_cst) & kStopped) != 0; }
 
-// Returns whether the device is set up. If so, the caller may read what the setup wrote.
+// Returns whether the device is set up. If so, the caller may read data that the setup has written.
 inline bool IsReady() { return (mode.load(std::memory_order_acquire) & kReady) != 0; }
 
-// Returns whether this process is a forked child, in which functions that free, trim or destroy do
-// nothing and succeed.
+// Returns whether this process is a forked child. There, functions that free, trim or destroy do
+// nothing and return orSuccess.
 inline bool InForkedChild() { return (mode.load(std::memory_order_acquire) & kForked) != 0; }
 
-// Implements the slow path of the functions below. If the call is refused, the error says why.
+// Implements the slow path of the functions below. If it refuses the call, the error contains the
+// reason.
 [[gnu::cold, gnu::noinline]] orError_t Refuse(const char* function, bool only_reads);
 
 // Called by each function that allocates, enqueues or waits. Sets up the device if necessary, and
@@ -65,12 +66,13 @@ inline orError_t EnterQuery(const char* function) {
   return Refuse(function, /*only_reads=*/true);
 }
 
-// Called by functions that free, trim or destroy. Returns orSuccess unless the caller is a kernel.
-// (The release of a graph may call them.)
+// Called by functions that free, trim or destroy. Returns orSuccess unless a kernel calls the
+// function. (The release function of a graph may call such functions.)
 orError_t EnterRelease(const char* function);
 
-// A function that sets up the device if necessary. The functions above call it. lifecycle.cc, which
-// depends on everything that is set up, registers it when the library is loaded.
+// A function that sets up the device if necessary. The functions above call it. lifecycle.cc
+// registers it when the library is loaded, because only lifecycle.cc depends on everything that
+// must be set up.
 using Initializer = orError_t (*)();
 void SetInitializer(Initializer initializer);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// process_fixture.h - what the tests of first use, fork and exit share. Each test needs a process
-// in which the device has not been used. So each runs its body in its own process, by means of
-// gtest's death tests in the "threadsafe" style, which start the program again.
+// process_fixture.h - the common code of the tests of first use, fork and exit. Each of these tests
+// needs a process in which the device has not been used, so it runs its body in a new process. It
+// uses gtest's death tests in the "threadsafe" style, which start the program again.
 #ifndef RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 #define RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 
@@ -31,7 +31,7 @@ inline constexpr bool kAddressSanitizer = true;
 inline constexpr bool kAddressSanitizer = false;
 #endif
 
-// Ends the test's process with a message if a condition is false.
+// If the condition is false, prints a message and ends the process of the test.
 #define REQUIRE(condition)                                                                 \
   do {                                                                                     \
     if (!(condition)) {                                                                    \
@@ -54,7 +54,7 @@ class ProcessTest : public testing::Test {
   ProcessTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-// Runs each body in a fresh process, which must end within a minute.
+// Runs the body in a new process, which must end within a minute.
 #define EXPECT_PROCESS(body, code, text) \
   EXPECT_EXIT(                           \
       {                                  \

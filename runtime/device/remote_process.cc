@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The second process of ipc_event_test.cc, ipc_file_test.cc, shared_memory_test.cc and
-// //runtime/c10:sharing_test. It reads one command per line and answers each with one line: "ok"
-// and the result of the command, or "error", the name of the error and its detail. All commands use
-// device 0 and its default stream.
+// //runtime/c10:sharing_test. It reads one command per line and answers each command with one line.
+// The answer is "ok" and the result of the command, or "error", the name of the error and its
+// detail. All commands use device 0 and its default stream.
 //
-//   read INDEX OFFSET   VALUE     one byte, as a kernel sees it; the answer has no "ok"
+//   read INDEX OFFSET   VALUE     one byte, read like a kernel; the answer has no "ok"
 //   write INDEX OFFSET VALUE
 //   fill INDEX VALUE              queued; 16 bytes
-//   new SIZE VALUE      INDEX     a block filled with VALUE; INDEX names it from now on
+//   new SIZE VALUE      INDEX     a block filled with VALUE; later commands use its INDEX
 //   export INDEX OFFSET SIZE   HEX
 //   import HEX          INDEX
 //   release INDEX                 queued
@@ -22,11 +22,11 @@
 //   event-handle INDEX  HEX
 //   event-open HEX      INDEX
 //   event-record INDEX, event-destroy INDEX, event-query INDEX, event-synchronize INDEX
-//   event-wait INDEX              on the stream
+//   event-wait INDEX              makes the stream wait for the event
 //   gate                          queues a kernel that runs until "let-go"
 //   let-go                        ends that kernel
-//   synchronize                   the device
-//   fork                PID       of a child that lives until it is killed
+//   synchronize                   waits for the device
+//   fork                PID       forks a child that runs until it is killed
 //   quit
 #include <unistd.h>
 
@@ -66,7 +66,7 @@ orError_t NewBlock(size_t size, int value, void** pointer) {
   return error == orSuccess ? orMemset(*pointer, value, size) : error;
 }
 
-// Returns the address at which a kernel of this process sees the byte.
+// Returns the address that a kernel of this process must use for the byte.
 volatile unsigned char* Byte(void* block, size_t offset) {
   void* view = nullptr;
   if (orGetKernelPointer(&view, block) != orSuccess) {
@@ -203,6 +203,6 @@ int main() {
       Answer(orSuccess, std::to_string(child));
     }
   }
-  gate_open.store(true);  // the exit waits for running kernels
+  gate_open.store(true);  // the exit of the process waits for running kernels
   return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// remote_process.h - the second process in tests of interprocess features. Runs the program
-// remote_process.cc, which documents the commands it accepts, until the object is destroyed.
+// remote_process.h - the second process in tests of interprocess features. It runs the program
+// remote_process.cc, which documents its commands, until the object is destroyed.
 #ifndef RUNTIME_DEVICE_REMOTE_PROCESS_H_
 #define RUNTIME_DEVICE_REMOTE_PROCESS_H_
 
@@ -47,7 +47,7 @@ class RemoteProcess {
     output_ = fdopen(from[0], "r");
   }
   ~RemoteProcess() {
-    std::fclose(input_);  // ends the loop of the other process
+    std::fclose(input_);  // ends the loop in the other process
     std::fclose(output_);
     if (pid_ > 0) {
       int status = 0;
@@ -70,7 +70,7 @@ class RemoteProcess {
   }
   std::string Import(const orIpcMemoryHandle& handle) { return Ask("import " + Hex(handle)); }
 
-  // Sends a command and returns the handle in the answer "ok HEX".
+  // Sends a command and returns the handle from the answer "ok HEX".
   template <class Bytes>
   Bytes Give(const std::string& command) {
     const std::string answer = Ask(command);

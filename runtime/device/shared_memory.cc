@@ -2,13 +2,13 @@
 //
 // Implements the C functions that share parts of allocations with other processes, in stream order.
 //
-// A handle names a range of a memfd, a process that has the memfd open, and a slot on the
-// exporter's shared page (shared_page.h), which marks the work queued on the exporter's stream. The
-// importer locks the range (imported_file.h) and then takes the serial number out of the slot. The
-// exporter may therefore be the owner or itself an importer, and killing the importer ends its
-// imports. The ranges of one file share a descriptor.
+// A handle identifies three things: a range of a memfd, a process that has the memfd open, and a
+// slot on the exporter's shared page (shared_page.h). The slot captures the work that was queued on
+// the exporter's stream. The importer first locks the range (imported_file.h) and then removes the
+// serial number from the slot. The exporter may therefore be the owner or an importer of the
+// memory. If an importer is killed, its imports end. The ranges of one file share a descriptor.
 //
-// All state is guarded by the lock of Allocations, which is not held during waits for a stream.
+// The lock of Allocations guards all state. It is not held during waits for a stream.
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -42,7 +42,7 @@ struct MemoryHandle {
   uint8_t version;
   uint8_t device;
   int32_t process;  // process id of the exporter
-  int32_t file;     // this descriptor and the next are the exporter's
+  int32_t file;     // this and `page_file` are descriptors of the exporter
   int32_t page_file;
   uint64_t number;  // identifies the file
   uint64_t offset;
@@ -54,14 +54,15 @@ struct MemoryHandle {
   SharedPage::Range range() const { return {number, offset, size, device}; }
 };
 
-// Returns the files of current imports, by their number.
+// Returns the files of current imports. The key is the number of the file.
 std::multimap<uint64_t, std::weak_ptr<ImportedFile>>& ImportedFiles() {
-  // Never destroyed, because blocks may be freed until the very end of the process.
+  // Never destroyed, because blocks may be freed until the process ends.
   static auto& files = *new std::multimap<uint64_t, std::weak_ptr<ImportedFile>>;
   return files;
 }
 
-// Finds a descriptor of the exporter's file on which these bytes are not locked yet, or opens one.
+// Finds a descriptor of the exporter's file through which these bytes are not locked yet. If there
+// is none, opens a new one.
 orError_t FindFile(const char* function, const MemoryHandle& exported,
                    std::shared_ptr<ImportedFile>* found) {
   auto& files = ImportedFiles();
@@ -122,8 +123,8 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, const St
                 pointer, allocation->device, queue.stream()->device());
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  // Drop earlier exports of these bytes that have been imported. Otherwise their records would
-  // accumulate when the same bytes are exported again and again.
+  // Drop earlier exports of these bytes that have been imported. Otherwise, their records would
+  // accumulate if a program exports the same bytes repeatedly.
   (void)SweepExports(address, address, address + 1);
   const Import* const import = allocation->import;
   const int device = allocation->device;
@@ -290,14 +291,14 @@ orError_t ReleaseInOrder(void* pointer, const StreamQueue& queue) {
       [](void* arguments) {
         void* imported;
         std::memcpy(&imported, arguments, sizeof(imported));
-        (void)Release(imported);  // fails if it was released twice, or by a reset of the device
+        (void)Release(imported);  // fails if it was released twice, or by a device reset
         return orSuccess;
       },
       pointer);
 }
 
-// Why captured streams refuse these calls: a handle refers to queued work, and captured work is not
-// queued until its graph is launched.
+// The reason why captured streams refuse these calls: a handle refers to queued work, but captured
+// work is not queued until its graph is launched.
 constexpr char kStreamOrdered[] =
     "and memory is shared in stream order, but captured work does not run: do it before or "
     "after the capture";
@@ -350,8 +351,8 @@ OPENREG_API orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
   if (InForkedChild()) {
     return orSuccess;
   }
-  // Refuse the call in a callback that runs while a graph is released, because it may wait for room
-  // in the stream.
+  // Refuse the call in the release function of a graph, because the call may wait for room in the
+  // stream.
   if (thread_state.running != nullptr) {
     return Refuse("orIpcRelease", /*only_reads=*/false);
   }

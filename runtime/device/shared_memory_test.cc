@@ -102,7 +102,8 @@ TEST_F(SharedMemoryTest, ImportingAgainReturnsTheSamePointer) {
   EXPECT_EQ(Read(again), 7);
   ASSERT_OK(orIpcRelease(again, nullptr));
   ASSERT_OK(orIpcRelease(beside, nullptr));
-  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // the overlapping import is still locked
+  // The bytes of the overlapping import remain locked.
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");
   EXPECT_EQ(Read(overlapping), 7);
   ASSERT_OK(orIpcRelease(overlapping, nullptr));
   EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 0");
@@ -158,7 +159,7 @@ TEST_F(SharedMemoryTest, AKillEndsAnImport) {
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("import " + Hex(Export(0, 64))), "ok 0");
   ASSERT_TRUE(IsExported(0, 64));
-  const std::string forked = remote.Ask("fork");  // the child's copies of the files do not count
+  const std::string forked = remote.Ask("fork");  // the child's copies of the files must not count
   remote.Kill();
   EXPECT_TRUE(Eventually([&] { return !IsExported(0, 64); }));
   kill(std::stoi(forked.substr(3)), SIGKILL);
@@ -169,7 +170,7 @@ TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
   ASSERT_EQ(remote.Ask("new 100000 33"), "ok 0");
   unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 100000"));
   const auto untaken = remote.Give<orIpcMemoryHandle>("export 0 0 100000");
-  // The exporter ends before its queued work is done.
+  // Let the exporter end before its queued work is done.
   ASSERT_EQ(remote.Ask("gate"), "ok ");
   const auto late = remote.Give<orIpcMemoryHandle>("export 0 64 64");
   void* other = Import(late);
@@ -179,7 +180,7 @@ TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
   EXPECT_FAILS(orIpcImport(&other, &untaken, nullptr), orErrorProcessEnded,
                "that process must be alive");
   EXPECT_EQ(other, nullptr);
-  // The importer can export the memory again.
+  // The importer can itself export the memory.
   RemoteProcess next;
   orIpcMemoryHandle handle{};
   ASSERT_OK(orIpcExport(&handle, pointer, 100000, nullptr));
@@ -219,7 +220,7 @@ TEST_F(SharedMemoryTest, FreedMemoryIsReclaimedWhenItsImporterIsKilled) {
   ASSERT_OK(orMemGetInfo(&before, &total));
   RemoteProcess remote;
   ASSERT_EQ(remote.Import(Export(0, kSize)), "ok 0");
-  const std::string forked = remote.Ask("fork");  // its child does not keep the files open
+  const std::string forked = remote.Ask("fork");  // the child must not keep the files open
   ASSERT_OK(orFree(memory_));
   ASSERT_OK(orMemGetInfo(&now, &total));
   EXPECT_EQ(now, before);
@@ -270,7 +271,8 @@ TEST_F(SharedMemoryTest, InvalidHandlesAreRefused) {
   EXPECT_FAILS(orIpcIsExported(&exported, &exported, 1), orErrorInvalidDevicePointer,
                "not part of");
 
-  // Every damaged byte is detected: no process can get bytes other than the exported ones.
+  // Every changed byte must be detected, so that no process receives bytes other than the exported
+  // ones.
   RemoteProcess remote;
   for (size_t index = 0; index < sizeof(handle.reserved); ++index) {
     if (index >= 56) {
@@ -330,7 +332,7 @@ TEST_F(SharedMemoryTest, NothingIsReleasedOnACapturedStream) {
 }
 
 TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
-  // Use all slots except a few, so that the exports below must reuse theirs.
+  // Use all slots except four, so that the exports below must reuse slots.
   std::vector<orEvent_t> events(SharedPage::kSlots - 4);
   for (orEvent_t& event : events) {
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
@@ -342,7 +344,7 @@ TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
     ASSERT_EQ(imported.substr(0, 3), "ok ") << imported;
     ASSERT_EQ(remote.Ask("release " + imported.substr(3)), "ok ");
   }
-  // A slot that is reused by another export must not be freed with its previous export.
+  // If a slot is reused for another export, freeing the previous export must not free the slot.
   EXPECT_FALSE(IsExported(0, kSize));
   ASSERT_OK(orFree(memory_));
   memory_ = Allocate<unsigned char>(kSize, &view_);

@@ -22,17 +22,17 @@
 namespace openreg::device {
 namespace {
 
-// Guards everything below; never held during waits for a stream.
+// Guards everything below. Never held during waits for a stream.
 std::mutex& PagesMutex() {
-  static std::mutex& mutex = *new std::mutex;  // never destroyed: a thread may wait at exit
+  static std::mutex& mutex = *new std::mutex;  // never destroyed, because a thread may wait at exit
   return mutex;
 }
 
 struct Pages {
   std::shared_ptr<MappedPage> own;
-  std::vector<std::shared_ptr<MappedPage>> others;  // the pages that were used recently
+  std::vector<std::shared_ptr<MappedPage>> others;  // recently used pages of other processes
   uint64_t next_serial = 1;
-  std::vector<uint64_t> given;  // the serial number of each slot that was ever used; 0: free
+  std::vector<uint64_t> given;  // serial numbers of all slots that were ever used; 0 means free
   std::vector<uint64_t> free_slots;
 };
 
@@ -41,13 +41,13 @@ Pages& ThePages() {
   return pages;
 }
 
-// The number of marks queued on each stream so far. Written while holding the stream's producer
-// lock.
+// The number of marks that were queued on each stream so far. Written while the stream's producer
+// lock is held.
 uint64_t queued_marks[SharedPage::kStreams];
 std::atomic<SharedPage*> own_page{nullptr};
 std::atomic<int> own_file{-1};
 
-// Sleeps for at most 20 ms while the word, which other processes change, holds `expected`.
+// Sleeps for at most 20 ms while the word is equal to `expected`. Other processes change the word.
 void WaitShared(const std::atomic<uint32_t>& word, uint32_t expected) {
   constexpr timespec kTimeout{0, 20'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &kTimeout, nullptr, 0);
@@ -66,7 +66,7 @@ SharedPage* MapPage(int file) {
   return static_cast<SharedPage*>(memory);
 }
 
-// Implements the kernel of a mark: counts it as passed and wakes waiters.
+// Implements the kernel of a mark: counts the mark as passed and wakes waiters.
 orError_t PassMark(void* arguments) {
   MarkWord word;
   std::memcpy(&word, arguments, sizeof(word));
@@ -83,7 +83,7 @@ struct QueuedWait {
   MarkWord word;
 };
 
-// Implements the kernel of a wait for a mark of another process.
+// Implements the kernel that waits for a mark of another process.
 orError_t WaitForMark(void* arguments) {
   QueuedWait* raw;
   std::memcpy(&raw, arguments, sizeof(raw));
@@ -121,7 +121,7 @@ orError_t MappedPage::Own(const char* function, std::shared_ptr<MappedPage>* pag
           function, std::strerror(error));
     }
     mapped->magic.store(SharedPage::kMagic, std::memory_order_release);
-    // The file stays open so that other processes can find it.
+    // Keep the file open so that other processes can find it.
     pages.own = std::make_shared<MappedPage>(place, mapped);
     own_file.store(place.file, std::memory_order_relaxed);
     own_page.store(mapped, std::memory_order_release);
@@ -179,8 +179,8 @@ bool MappedPage::Read(uint64_t serial, MarkWord* word, SharedPage::Range* range)
   if (range != nullptr) {
     *range = slot.GetRange();
   }
-  // Check the serial number after the reads: a slot gets its next serial number before its next
-  // capture and range.
+  // Check the serial number after the reads: when a slot is reused, its serial number is written
+  // before its capture and range.
   return slot.serial.load(std::memory_order_acquire) == serial;
 }
 
@@ -191,8 +191,8 @@ MappedPage::State MappedPage::Query(MarkWord word) const {
   if (MemfdExists(place_)) {
     return State::kPending;
   }
-  return page_->Reached(word) ? State::kReached
-                              : State::kEnded;  // it may have reached the mark before it ended
+  // Check again, because the process may have reached the mark before it ended.
+  return page_->Reached(word) ? State::kReached : State::kEnded;
 }
 
 MappedPage::State MappedPage::Wait(MarkWord word) const {
@@ -228,15 +228,15 @@ orError_t MappedPage::EnqueueWait(const std::shared_ptr<MappedPage>& page, MarkW
   const orError_t error = queue.EnqueueOwnKernel(Command::kOnWorker, "wait for another process",
                                                  &WaitForMark, wait.get());
   if (error == orSuccess) {
-    (void)wait.release();  // the kernel owns it now
+    (void)wait.release();  // now owned by the kernel
   }
   return error;
 }
 
 namespace {
 
-// Frees the slots of exports that have been imported without the exporter having noticed yet. The
-// caller must hold PagesMutex.
+// Frees the slots of exports that have been imported, if the exporter has not yet noticed the
+// import. The caller must hold PagesMutex.
 void SweepSlots(Pages& pages) {
   for (uint64_t& serial : pages.given) {
     MarkWord word;
@@ -286,7 +286,7 @@ void FreeSlot(uint64_t serial) {
   Pages& pages = ThePages();
   uint64_t& given = pages.given[serial % SharedPage::kSlots];
   if (given != serial) {
-    return;  // the slot was swept already and may have a new user
+    return;  // the slot was already freed by SweepSlots and may have a new user
   }
   (void)pages.own->Take(serial);
   given = 0;

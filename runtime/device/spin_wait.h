@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// spin_wait.h - lets consumers and waiting hosts spin for a while before they sleep. Any thread may
-// call it.
+// spin_wait.h - spinning for a short time before a consumer or a waiting host thread sleeps. Any
+// thread may call it.
 #ifndef RUNTIME_DEVICE_SPIN_WAIT_H_
 #define RUNTIME_DEVICE_SPIN_WAIT_H_
 
@@ -13,12 +13,12 @@
 
 namespace openreg::device {
 
-// The time for which threads spin: long enough to bridge the host's time between two launches,
-// short enough not to show up as CPU load.
+// The time for which threads spin. It is long enough to cover the host's time between two launches,
+// and short enough not to be noticeable as CPU load.
 inline constexpr std::chrono::microseconds kSpin{20};
 
-// Spins until `ready` returns true, for at most kSpin, and returns whether it did. Does not spin if
-// that would take a core away from a parallel kernel or from the thread it waits for.
+// Spins until `ready` returns true, for at most kSpin. Returns whether it did. Does not spin if
+// spinning would occupy a core that a parallel kernel or the awaited thread needs.
 template <class Ready>
 bool SpinUntil(Ready ready) {
   if (ready()) {

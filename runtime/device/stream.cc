@@ -15,8 +15,8 @@ namespace {
 
 std::atomic<uint64_t> error_sequence{0};
 
-// How much work, in nanoseconds on one thread, must be queued before it is worth waking a team. A
-// team's threads spin for some milliseconds after the last kernel.
+// Minimum amount of queued work, in nanoseconds on one thread, for which it is worthwhile to wake a
+// team. The team's threads spin for some milliseconds after the last kernel.
 constexpr uint64_t kTeamWork = 250'000;
 
 }  // namespace
@@ -53,8 +53,8 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
   return orSuccess;
 }
 
-// Waits until the ring has room. The caller must hold the producer lock, which is still held on
-// success.
+// Waits until the ring has room. The caller must hold the producer lock. On success, the lock is
+// still held.
 orError_t Stream::WaitForRoom(uint64_t expected) {
   for (;;) {
     const uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -63,8 +63,8 @@ orError_t Stream::WaitForRoom(uint64_t expected) {
       return orSuccess;
     }
     producer_.unlock();
-    // Wait until half of the ring is free, so that a producer that is always ahead sleeps only once
-    // for many commands.
+    // Wait until half of the ring is free. A producer that is always ahead of the consumer then
+    // sleeps only once for many commands.
     if (!WaitFor(tail - kRing / 2)) {
       return Fail(orErrorShutdown,
                   "cannot queue a command on stream %u of device %d: the process is exiting", index,
@@ -80,12 +80,13 @@ orError_t Stream::WaitForRoom(uint64_t expected) {
 }
 
 std::mutex& Stream::ThreadsMutex() {
-  static std::mutex& mutex = *new std::mutex;  // never destroyed: threads and late calls use it
+  // Never destroyed, because threads and late calls use it.
+  static std::mutex& mutex = *new std::mutex;
   return mutex;
 }
 
 bool Stream::StartWorker() {
-  // Hold the lock, so that either a shutdown sees the thread or the thread sees the shutdown.
+  // Hold the lock, so that the shutdown sees the new thread, or this function sees the shutdown.
   std::lock_guard lock(ThreadsMutex());
   if (Stopping()) {
     return false;
@@ -109,7 +110,7 @@ void Stream::WakeConsumer() {
     case kExecutorSleeps:
       Executor::Get().Notify();
       break;
-    default:  // another producer has woken the consumer
+    default:  // another producer has already woken the consumer
       break;
   }
 }
@@ -128,15 +129,15 @@ bool Stream::WaitFor(uint64_t position) {
   }
   const HostWait wait;
   for (;;) {
-    // Read the signal before the registration: a consumer that removes the registration changes the
-    // signal afterwards, and the sleep then ends immediately.
+    // Read the signal before the registration. A consumer that removes the registration changes the
+    // signal afterwards, so the sleep ends immediately.
     const uint32_t signal = signal_.load(std::memory_order_seq_cst);
     uint64_t at = wake_at_.load(std::memory_order_seq_cst);
     while (position < at &&
            !wake_at_.compare_exchange_weak(at, position, std::memory_order_seq_cst)) {
     }
     if (done_.load(std::memory_order_seq_cst) >= position) {
-      return true;  // a leftover registration costs one unnecessary wake-up
+      return true;  // the remaining registration costs at most one unnecessary wake-up
     }
     if (Stopping()) {
       return false;
@@ -163,7 +164,7 @@ bool Stream::WaitIdle() {
 
 void Stream::WakeWaiters() {
   wake_at_.store(UINT64_MAX,
-                 std::memory_order_seq_cst);  // a thread that still waits registers again
+                 std::memory_order_seq_cst);  // a thread that must still wait registers again
   signal_.fetch_add(1, std::memory_order_seq_cst);
   FutexWake(signal_);
 }
@@ -184,8 +185,8 @@ bool Stream::AcquireToken() {
 }
 
 bool Stream::AcquireSoon(uint32_t token) {
-  // Wait a little if the worker has run its last command and is about to release the token. It pays
-  // off: otherwise a host that synchronizes and then launches would never launch inline.
+  // If the worker has run its last command and is about to release the token, wait briefly.
+  // Otherwise, a host that synchronizes and then launches would never launch inline.
   for (int round = 0; round < 64 && token != kInline; ++round) {
     SpinPause();
     token = kFree;
@@ -245,8 +246,8 @@ bool Stream::WantsTeam(const Command& command) const {
   if (command.place != Command::kMoldable) {
     return command.place == Command::kOnExecutor;
   }
-  // While the host is busy, one core fewer is free, and a device that keeps up using one thread
-  // needs no team. A sleeping host is waiting for the device.
+  // While the host is busy, one core fewer is available, and a device that keeps up with the host
+  // on one thread needs no team. A host that sleeps is waiting for the device.
   return wake_at_.load(std::memory_order_relaxed) != UINT64_MAX &&
          work_.load(std::memory_order_relaxed) - command.work_before >= kTeamWork;
 }
@@ -349,7 +350,7 @@ bool Stream::Execute(Command& command, bool with_team) {
 void Stream::KeepReturned(orError_t error) {
   const ThreadState& thread = thread_state;
   if (thread.kernel_failed) {
-    return;  // orKernelFail has kept a more detailed error
+    return;  // orKernelFail has already stored a more detailed error
   }
   auto kept = std::make_unique<KernelError>();
   kept->code = error;
@@ -386,7 +387,7 @@ void Stream::Work() {
     switch (Drain(Role::kWorker)) {
       case Outcome::kEmpty:
         if (closing_.load(std::memory_order_seq_cst) && tail() == done()) {
-          // No more kernels start inline, but one may still be running.
+          // No more kernels start inline, but one may still be running inline.
           if (AcquireToken()) {
             token_.store(kFree, std::memory_order_release);
             on_end_(this);
@@ -450,7 +451,7 @@ void Stream::OfferToWorker() {
     uint32_t sleeps = kWorkerSleeps;
     if (watch_.compare_exchange_strong(sleeps, kWatched, std::memory_order_seq_cst)) {
       Unpark();
-    }  // otherwise a producer has seen the store above and unparks the worker
+    }  // otherwise, a producer has seen the store above and unparks the worker
   }
 }
 

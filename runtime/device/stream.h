@@ -3,35 +3,34 @@
 // stream.h - a queue of commands and the threads that run them.
 //
 // A stream is a ring of fixed-size commands. Positions increase monotonically: command number p is
-// done when done() > p, and `tail` is the number of commands queued so far. Neither is reset when
-// the stream's slot is reused, so a (stream, position) pair stays meaningful forever. This pair is
-// all that an event stores.
+// done when done() > p, and `tail` is the number of commands queued so far. Neither of them is
+// reset when the stream's slot is reused, so a (stream, position) pair always keeps its meaning. An
+// event stores only such a pair.
 //
 // Three kinds of threads run commands:
-//   - the stream's worker, which starts with the first command;
-//   - for parallel kernels, the executor: the worker passes it the watcher role, and the executor
-//     returns it (executor.h);
-//   - for a cheap kernel on an idle stream, the launching thread.
-// A thread that runs commands holds the stream's execution token, so there is one consumer at a
-// time. The watcher must wake up when a command is queued. The token says which thread may run a
-// command now:
+//   - The stream's worker, which starts with the first command.
+//   - The executor, for parallel kernels. The worker passes it the watcher role, and the executor
+//     returns it (executor.h).
+//   - The launching thread, for a cheap kernel on an idle stream.
+// A thread that runs commands holds the stream's execution token, so there is only one consumer at
+// a time. The watcher is the thread that must wake up when a command is queued:
 //
-//   producer        takes the lock, writes the command, increments `tail`, releases the lock;
+//   producer        acquires the lock, writes the command, increments `tail`, releases the lock;
 //                   wakes the watcher if it is asleep
-//   worker/executor takes the token, runs commands until the ring is empty, releases the token;
+//   worker/executor acquires the token, runs commands until the ring is empty, releases the token;
 //                   watches the tail for some microseconds, then sleeps
-//   inline          if the stream is idle and the token is free: takes the token, runs the kernel,
-//                   releases the token
+//   inline          if the stream is idle and the token is free: acquires the token, runs the
+//                   kernel, releases the token
 //
 // No wake-up is lost between producer and consumer. The producer stores `tail` and then loads
-// `watch`; the consumer stores `watch` and then loads `tail`. All four are sequentially consistent,
-// so at least one of them sees the other's store. An inline launch does not need this protocol: a
-// producer that queues a command during it has woken the worker, and the worker waits for the token
-// without a long sleep. The consumer and the threads that wait for a position use the same protocol
-// with `done` and `wake_at`.
+// `watch`; the consumer stores `watch` and then loads `tail`. All four operations are sequentially
+// consistent, so at least one of the two threads sees the other's store. An inline launch does not
+// need this protocol: a producer that queues a command during the launch wakes the worker, and the
+// worker waits for the token without a long sleep. The consumer and the threads that wait for a
+// position use the same protocol with `done` and `wake_at`.
 //
-// Only a StreamQueue queues commands, and only Submission (submission.h) creates a StreamQueue,
-// after it has consulted the stream's capture. Any thread may call everything else here.
+// Only a StreamQueue queues commands. Only Submission (submission.h) creates a StreamQueue, after
+// it has consulted the stream's capture. Any thread may call all other functions in this file.
 //
 // The registry (stream_registry.h) owns the streams, which are never freed.
 #ifndef RUNTIME_DEVICE_STREAM_H_
@@ -71,16 +70,16 @@ struct Command {
     kWait,  // wait until `source` reaches `position`
     kStep   // call `step` repeatedly until it reports that the command is done
   };
-  // Which of the stream's consumers may run the command.
+  // Specifies which of the stream's consumers may run the command.
   enum Place : uint8_t {
-    kOnWorker,  // it may wait or take long
+    kOnWorker,  // the command may wait or take long
     kAnywhere,
-    kMoldable,   // the executor with its team if that pays off, otherwise any
-    kOnExecutor  // it needs the team
+    kMoldable,   // the executor with its team if a team is worth its cost, otherwise any
+    kOnExecutor  // the command needs the team
   };
   Kind kind;
   Place place;
-  bool recorded;  // Stream::activity() is its record, to be written when it has run
+  bool recorded;  // if true, Stream::activity() must be written after the command has run
   const char* name;
   union {
     orKernelFunction_t kernel;
@@ -91,9 +90,9 @@ struct Command {
     void* data;
     Stream* source;
   };
-  uint64_t position;     // the position of a wait; a step may store any value here
-  uint64_t work_before;  // the result of AddWork, for a command that may have a team
-  ErrorSink* sink;       // receives the command's error
+  uint64_t position;     // the position that a kWait waits for; a kStep may store any value here
+  uint64_t work_before;  // the result of AddWork, for a command that may use a team
+  ErrorSink* sink;       // receives the error of the command
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };
 static_assert(sizeof(Command) == 512);
@@ -109,38 +108,40 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   int priority() const override { return priority_.load(std::memory_order_relaxed); }
   ErrorSink& sink() { return sink_; }
 
-  // Return the number of commands queued so far, and the number of commands done so far.
+  // Return the number of commands that were queued so far, and the number of those that are done.
   uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
   uint64_t done() const { return done_.load(std::memory_order_acquire); }
 
-  // Returns the capture that this stream belongs to, or null. Captures sets it, under its lock.
+  // Returns the capture to which this stream belongs, or null. Captures sets it while it holds its
+  // lock.
   Capture* capture() const { return capture_.load(std::memory_order_acquire); }
   void set_capture(Capture* capture) { capture_.store(capture, std::memory_order_release); }
 
-  // Returns whether nothing is queued and nothing is running.
+  // Returns whether no command is queued and none is running.
   bool Idle() const;
 
-  // Returns the position at which the slot's current user began.
+  // Returns the position at which the current user of the slot began.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
-  // Makes the command report `activity`, with the command's start and end times, once it has run.
-  // May be called only within `fill` of StreamQueue::Enqueue.
+  // Makes the command report `activity` after it has run, with its start and end times. May be
+  // called only within `fill` of StreamQueue::Enqueue.
   void Record(Command* command, const orActivity& activity);
-  // Returns the record of a command with `recorded` set, for the thread that runs the command.
+  // Returns the activity record of a command with `recorded` set. Must be called on the thread that
+  // runs the command.
   const orActivity& activity(const Command& command) const {
     return activities_[static_cast<size_t>(&command - ring_.get())];
   }
 
-  // Adds work for a team, in nanoseconds on one thread, and returns the sum before the addition.
-  // The sum is never reset. May be called only within `fill` of StreamQueue::Enqueue.
+  // Adds work that may use a team, in nanoseconds on one thread. Returns the sum before the
+  // addition. The sum is never reset. May be called only within `fill` of StreamQueue::Enqueue.
   uint64_t AddWork(uint64_t nanoseconds) {
     const uint64_t before = work_.load(std::memory_order_relaxed);
     work_.store(before + nanoseconds, std::memory_order_relaxed);
     return before;
   }
 
-  // Runs a queued kernel, with injected faults, or a host function. Called on the thread that runs
-  // the commands of this stream.
+  // RunQueuedKernel() runs a queued kernel, with injected faults. RunHostFunction() runs a host
+  // function. Both are called on the thread that runs the commands of this stream.
   void RunQueuedKernel(Command::Kind kind, orKernelFunction_t kernel, void* arguments,
                        const char* name, ErrorSink* sink, bool with_team);
   void RunHostFunction(orHostFn_t function, void* data, const char* name, ErrorSink* sink);
@@ -148,11 +149,11 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // Implements orKernelFail, on the thread that runs a kernel of this stream.
   void KeepFailure(orError_t error, const char* message, void* payload, void (*drop)(void*));
 
-  // Waits until done() >= position. Returns false if the process is exiting and the position will
-  // never be reached.
+  // Waits until done() >= position. Returns false if the process is exiting and the stream will
+  // never reach the position.
   bool WaitFor(uint64_t position);
 
-  // Waits until everything that is now queued is done, including a kernel that another thread runs
+  // Waits until all currently queued work is done, including a kernel that another thread runs
   // inline. Returns false in the same case as WaitFor.
   bool WaitIdle();
 
@@ -160,13 +161,13 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   friend class StreamQueue;
   friend class Streams;
 
-  // Which thread has the watcher role, and whether it sleeps.
+  // Specifies the thread that has the watcher role, and whether this thread sleeps.
   enum Watch : uint32_t { kWatched = 0, kWorkerSleeps = 1, kExecutorSleeps = 2 };
   enum Token : uint32_t { kFree = 0, kConsumer = 1, kInline = 2 };
   enum class Role { kWorker, kExecutor };
 
-  // Implement the functions of StreamQueue. `expected` is the handle that the caller looked up.
-  // They fail if the stream has been destroyed since then.
+  // Implement the functions of StreamQueue. `expected` is the handle that the caller looked up. If
+  // the stream has been destroyed since then, they fail.
   bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
                  const char* name, ErrorSink* sink);
   template <class Fill>
@@ -177,7 +178,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   [[gnu::cold, gnu::noinline]] bool StartWorker();
 
   bool AcquireToken();
-  bool AcquireSoon(uint32_t token);  // called by an inline launch that found the token taken
+  bool AcquireSoon(uint32_t token);  // called by an inline launch if the token is not free
   void RunKernel(orKernelFunction_t kernel, void* arguments, const char* name, ErrorSink* sink);
   [[gnu::cold, gnu::noinline]] void KeepReturned(orError_t error);
   Outcome Drain(Role role);
@@ -189,11 +190,10 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   static std::mutex& ThreadsMutex();
 
   void Work();
-  // Spins for a while. Returns true as soon as the consumer has something to do or `other` returns
-  // true.
+  // Spins for a while. Returns true as soon as the consumer has work or `other` returns true.
   template <class Other>
   bool WatchTailOr(Other other) const;
-  bool MustWake() const;  // whether a consumer that has announced its sleep must stay awake
+  bool MustWake() const;  // whether a consumer that has announced its sleep must not sleep
   void WorkerSleep();
   void Park();  // the worker waits until Unpark
   void WakeWaiters();
@@ -204,18 +204,18 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   bool SpinForCommand() const override;
   bool BeginSleep() override;
   void EndSleep() override;
-  void Unpark() override;         // gives the watcher role to the worker and wakes it
-  void OfferToWorker() override;  // like Unpark, but the worker wakes only when there is work
+  void Unpark() override;         // returns the watcher role to the worker and wakes the worker
+  void OfferToWorker() override;  // like Unpark, but the worker wakes when there is work
 
-  // Members that producers read and that change only when the slot gets a new user.
+  // Members that producers read. They change only when the slot gets a new user.
   std::atomic<int> device_{0};
   std::atomic<int> priority_{0};
   std::atomic<uint64_t> first_position_{0};
   std::atomic<Capture*> capture_{nullptr};
   std::unique_ptr<Command[]> ring_;
 
-  // Members that producers use. `seen_done_` avoids reading a cache line that the consumer writes
-  // constantly.
+  // Members that producers use. `seen_done_` is a copy of `done_`, because the consumer constantly
+  // writes the cache line of `done_`.
   alignas(64) SpinLock producer_;
   bool started_ = false;
   uint64_t seen_done_ = 0;
@@ -230,33 +230,34 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   std::atomic<bool> closing_{false};
   alignas(64) std::atomic<uint32_t> token_{kFree};
 
-  // Members for threads that wait for a position. `wake_at_` is the smallest such position.
+  // Members for threads that wait for a position. `wake_at_` is the smallest position that a thread
+  // waits for.
   alignas(64) std::atomic<uint64_t> wake_at_{UINT64_MAX};
   std::atomic<uint32_t> signal_{0};
 
   alignas(64) std::atomic<uint32_t> parked_{0};  // the worker's own futex
-  void (*on_end_)(Stream*) = nullptr;  // called by the worker when a destroyed stream has drained
+  void (*on_end_)(Stream*) = nullptr;  // the worker of a destroyed stream calls it at the end
   ErrorSink sink_;
 };
 
-// Permission to queue commands on a stream (see the top of the file). Lives as long as one call.
+// The permission to queue commands on a stream (see the top of the file). It is valid for one call.
 class StreamQueue {
  public:
   StreamQueue() = default;
 
   Stream* stream() const { return stream_; }
 
-  // Runs the kernel on this thread, with the stream's device as the current device and with a copy
-  // of `arguments`, if the stream is idle and no other thread is running anything on it. If it
-  // returns false, the caller must queue the kernel.
+  // Runs the kernel on this thread if the stream is idle and no other thread is running a command
+  // of it. The stream's device is the current device during the run, and the kernel receives a copy
+  // of `arguments`. If TryInline returns false, the caller must queue the kernel.
   bool TryInline(orKernelFunction_t kernel, const void* arguments, size_t size, const char* name,
                  ErrorSink* sink) const {
     return stream_->TryInline(expected_, kernel, arguments, size, name, sink);
   }
 
-  // Queues a command. `fill` writes it in place and must not call the stream. Waits only while the
-  // ring is full. Fails if the stream was destroyed. `position` (may be null) receives the
-  // command's position.
+  // Queues a command. `fill` writes the command in place and must not call the stream. Waits only
+  // while the ring is full. Fails if the stream was destroyed. `position` (may be null) receives
+  // the position of the command.
   template <class Fill>
   [[gnu::always_inline]] orError_t Enqueue(uint64_t* position, Fill&& fill) const {
     return stream_->Enqueue(expected_, position, std::forward<Fill>(fill));
@@ -276,7 +277,7 @@ class StreamQueue {
     });
   }
 
-  // Queues a wait until another stream has reached a position.
+  // Queues a wait for the time when another stream has reached a position.
   orError_t EnqueueWait(Stream* source, uint64_t position) const;
 
  private:
@@ -287,7 +288,7 @@ class StreamQueue {
   uint64_t expected_ = 0;
 };
 
-// Fails with the error in the sink, if there is one, and clears the sink; otherwise returns
+// If the sink contains an error, fails with this error and clears the sink. Otherwise returns
 // orSuccess.
 orError_t ReportKernelError(ErrorSink& sink);
 
@@ -314,9 +315,9 @@ template <class Fill>
 
 inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments,
                               size_t size, const char* name, ErrorSink* sink) {
-  // All commands that were queued before this call, by this thread or by one with which it has
-  // synchronized, are visible here. Commands that other threads queue concurrently may run before
-  // or after. `done` is read first because it is never ahead of `tail`.
+  // The loads below see all commands that were queued before this call by this thread, or by a
+  // thread with which it has synchronized. Commands that other threads queue concurrently may run
+  // before or after this kernel. `done` is loaded first, because it is never ahead of `tail`.
   if (done_.load(std::memory_order_acquire) != tail_.load(std::memory_order_relaxed)) {
     return false;
   }
@@ -327,8 +328,8 @@ inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, cons
       return false;
     }
   }
-  // Destroy changes the handle and then reads the token. Either it sees that the token is taken, or
-  // this thread sees that the stream is gone.
+  // Destroy changes the handle and then reads the token. Either Destroy sees that the token is
+  // taken, or this thread sees that the stream was destroyed.
   if (handle.load(std::memory_order_seq_cst) != expected) [[unlikely]] {
     token_.store(kFree, std::memory_order_release);
     return false;

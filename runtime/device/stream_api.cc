@@ -14,7 +14,7 @@
 namespace openreg::device {
 namespace {
 
-// Enters a query-only call and looks up its stream.
+// Begins a call that only queries, and looks up its stream.
 orError_t EnterAndFind(Submission* submission, orStream_t handle) {
   const orError_t error = EnterQuery(submission->function());
   return error == orSuccess ? submission->Find(handle) : error;
@@ -116,7 +116,7 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
       error != orSuccess) {
     return error;
   }
-  const bool stopped = Stopped();  // read first: once it is true, no more work gets done
+  const bool stopped = Stopped();  // must be read first: if it is true, no more work will be done
   if (queue.stream()->Idle()) {
     return orSuccess;
   }

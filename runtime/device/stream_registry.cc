@@ -15,7 +15,7 @@ namespace openreg::device {
 orError_t Streams::SetUp(int device_count) {
   for (int device = 0; device < device_count; ++device) {
     if (default_[device] != nullptr) {
-      continue;  // an earlier attempt created it and failed later
+      continue;  // an earlier call created it and then failed
     }
     orStream_t handle;
     if (const orError_t error = Create(device, Stream::kLeastPriority, &handle);
@@ -65,7 +65,7 @@ orError_t Streams::Destroy(Stream* stream, uint64_t handle) {
                 stream->device());
   }
   Reap();
-  stream->producer_.lock();  // a concurrent launch either comes first or fails
+  stream->producer_.lock();  // a concurrent launch either precedes this or fails
   const bool retired = table_.Retire(stream, handle);
   const bool started = stream->started_;
   if (retired) {
@@ -80,7 +80,8 @@ orError_t Streams::Destroy(Stream* stream, uint64_t handle) {
     stream->WakeConsumer();
     return orSuccess;
   }
-  // A kernel that another thread runs inline may still report an error: Reap checks again.
+  // A kernel that another thread is running inline may still report an error. Reap checks again
+  // later.
   if (stream->token_.load(std::memory_order_seq_cst) != Stream::kFree) {
     KeepEnded(stream);
     return orSuccess;
@@ -143,7 +144,8 @@ void Streams::Reap() {
   }
   for (Stream* stream : ended) {
     if (stream->started_) {
-      pthread_join(stream->thread_, nullptr);  // it has left its loop, so this does not block
+      // The thread has left its loop, so this does not block.
+      pthread_join(stream->thread_, nullptr);
     } else {
       KeepOrphaned(stream);
     }

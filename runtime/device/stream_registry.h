@@ -2,8 +2,8 @@
 //
 // stream_registry.h - the registry of all streams in the process.
 //
-// Streams are allocated in a table and never freed. Destroy lets a stream run its remaining
-// commands, ends its thread and makes its slot available to the next user. There is one registry,
+// Streams are allocated in a table and never freed. A destroyed stream runs its remaining commands,
+// then its thread ends and its slot becomes available to the next user. There is one registry,
 // which is never destroyed. Any thread may call it.
 #ifndef RUNTIME_DEVICE_STREAM_REGISTRY_H_
 #define RUNTIME_DEVICE_STREAM_REGISTRY_H_
@@ -32,8 +32,8 @@ class Streams {
   // Creates the default stream of each device. Called once.
   orError_t SetUp(int device_count);
 
-  // Returns the stream that a handle names, or null if no live stream has this handle. A null
-  // handle names the default stream of the thread's current device.
+  // Returns the stream of a handle, or null if no live stream has this handle. A null handle
+  // denotes the default stream of the thread's current device.
   Stream* Find(orStream_t handle) const {
     if (handle == nullptr) {
       return default_[thread_state.device];
@@ -48,11 +48,10 @@ class Streams {
   orError_t Destroy(Stream* stream, uint64_t handle);
   void DestroyAll(int device);
 
-  // Waits for all of a device's streams, including destroyed streams that still have commands to
-  // run.
+  // Waits for all streams of a device, including destroyed streams that still have commands to run.
   bool WaitIdle(int device);
 
-  // Takes the earliest error among a device's streams. Returns null if there is none.
+  // Removes and returns the earliest error of a device's streams. Returns null if there is none.
   std::unique_ptr<KernelError> TakeError(int device);
 
   // Ends all threads; see orShutdown.
@@ -68,20 +67,21 @@ class Streams {
 
   HandleTable<Stream, Stream::kIndexBits, 1> table_;
   Stream* default_[OPENREG_MAX_DEVICES] = {};
-  std::mutex errors_mutex_;  // covers the move of an error to its device, so that it is not missed
+  // Held while an error is moved to its device, so that no reader misses the error.
+  std::mutex errors_mutex_;
   ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
 
   // Guarded by Stream::ThreadsMutex(). Contains streams whose threads have ended and must be
-  // joined, and streams that had no thread and whose last kernel was running inline when they were
-  // destroyed.
+  // joined. Also contains streams without a thread whose last kernel was running inline when they
+  // were destroyed.
   std::vector<Stream*> ended_;
   std::atomic<uint32_t> ended_count_{0};
 };
 
 [[gnu::cold, gnu::noinline]] orError_t FailNoStream(const char* function, orStream_t handle);
 
-// Looks up the stream that a handle names; fails if there is none. `expected` receives the stream's
-// own handle, even if a null handle named a default stream.
+// Looks up the stream of a handle and fails if there is none. `expected` receives the stream's own
+// handle, even if `handle` is null and denotes a default stream.
 [[gnu::always_inline]] inline orError_t FindStream(const char* function, orStream_t handle,
                                                    Stream** stream, uint64_t* expected) {
   *stream = Streams::Get().Find(handle);

@@ -30,7 +30,7 @@ class StreamTest : public DeviceTest {
 TEST_F(StreamTest, CommandsRunInOrder) {
   const orStream_t stream = CreateStream();
   std::vector<int> order;
-  for (int number = 0; number < 2000; ++number) {  // several times the size of the ring
+  for (int number = 0; number < 2000; ++number) {  // several times the capacity of the ring
     ASSERT_OK(orLaunchKernel(stream, [&order, number] { order.push_back(number); }));
   }
   ASSERT_OK(orStreamSynchronize(stream));
@@ -50,7 +50,7 @@ TEST_F(StreamTest, StreamsAreIndependentOfEachOther) {
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_TRUE(ran.load());
   EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
-  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // orErrorNotReady is a result, not an error
+  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // orErrorNotReady is a result and not an error
   gate.Open();
   EXPECT_OK(orStreamSynchronize(nullptr));
   EXPECT_OK(orStreamQuery(nullptr));
@@ -124,7 +124,7 @@ TEST_F(StreamTest, StaleAndForeignHandlesAreErrors) {
     EXPECT_FAILS(orMemcpyAsync(nullptr, nullptr, 1, orMemcpyDefault, handle), orErrorInvalidHandle,
                  "is not a stream");
   }
-  // The slot has a new user; the old handle stays invalid.
+  // The slot now has a new user, but the old handle must remain invalid.
   (void)CreateStream();
   EXPECT_FAILS(orStreamQuery(stale), orErrorInvalidHandle, "is not a stream");
 }
@@ -141,7 +141,7 @@ TEST_F(StreamTest, DestroyDoesNotWaitAndQueuedCommandsStillRun) {
   ASSERT_OK(orStreamDestroy(stream));
   EXPECT_EQ(ran.load(), 0);
   gate.Open();
-  EXPECT_OK(orDeviceSynchronize());  // also waits for destroyed streams
+  EXPECT_OK(orDeviceSynchronize());  // must also wait for destroyed streams
   EXPECT_EQ(ran.load(), 10);
 }
 
@@ -210,14 +210,16 @@ TEST_F(StreamTest, AFullQueueMakesTheLaunchWaitAndLosesNothing) {
   });
   EXPECT_TRUE(Eventually([&] { return launched.load() == Stream::kRing - 1; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(launched.load(), static_cast<int>(Stream::kRing) - 1);  // the producer waits for room
+  // The producer waits for room in the queue.
+  EXPECT_EQ(launched.load(), static_cast<int>(Stream::kRing) - 1);
   gate.Open();
   producer.join();
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(ran.load(), 1000);
 }
 
-// The gate that a stream waits for opens only after the hook has been called.
+// Hooks that open the gate for which the stream waits. A wait can therefore end only if it calls
+// the hooks.
 Gate* gate_of_hooks = nullptr;
 std::atomic<int> hooks_inside{0};
 std::atomic<int> hooks_called{0};
@@ -333,11 +335,11 @@ TEST_F(StreamTest, AReusedSlotDoesNotInheritAnError) {
       EXPECT_OK(orLaunchKernel(stream, State::Run, &argument, sizeof(argument), &cheap));
     });
     ASSERT_TRUE(Eventually([&] { return state.entered.load(); }));
-    if (!with_worker) {  // on a busy machine a worker may still hold the stream
+    if (!with_worker) {  // otherwise, on a busy machine, a worker may still hold the token
       EXPECT_EQ(state.on_host, 1);
     }
     ASSERT_OK(orStreamDestroy(stream));
-    // The stream's worker, if it has one, ends during this pause.
+    // During this pause, the stream's worker ends if there is one.
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::vector<orStream_t> next;
     for (int number = 0; number < 3; ++number) {

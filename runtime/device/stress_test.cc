@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests in which eight threads use all features at once. The results of their computations are
-// known, and the sanitizers check their synchronization.
+// Tests in which eight threads use all features at the same time. The tests check the results of
+// the computations, and the sanitizers check the synchronization.
 //
-// The test of shared streams runs for OPENREG_STRESS_SECONDS, if that is set:
+// If OPENREG_STRESS_SECONDS is set, the test of shared streams runs for that time:
 //
 //   ./bazelw test --config=tsan //runtime/device:device_test_2_devices_async
 //       --test_filter='StressTest.*Share*' --test_env=OPENREG_STRESS_SECONDS=60
@@ -42,10 +42,10 @@ class StressTest : public DeviceTest {
     }
   }
 
-  // An invented estimate, so that a few moldable kernels are worth a team.
+  // An arbitrary estimate, for which a few moldable kernels are worth a team.
   static constexpr uint32_t kWork = 100'000;
 
-  // The number is not atomic: the stream must run kernels one at a time and make their writes
+  // The counter is not atomic: the stream must run kernels one at a time and make their writes
   // visible.
   static orError_t Increment(void* arguments) {
     ++**static_cast<int64_t**>(arguments);
@@ -73,7 +73,7 @@ TEST_F(StressTest, AllThreadsLaunchAllKindsOnOneStream) {
 }
 
 TEST_F(StressTest, EventsOrderStreamsOfAllThreads) {
-  // A chain through all streams: an event orders each kernel after the previous one.
+  // The events form a chain through all streams, which orders each kernel after the previous one.
   std::mutex mutex;
   int64_t counter = 0;
   orEvent_t last;
@@ -134,8 +134,8 @@ TEST_F(StressTest, ThreadsUseAllFeaturesOnSeparateStreams) {
   });
 }
 
-// A number moves between streams and devices that all threads use. An event orders each step after
-// the previous one.
+// Each thread moves its numbers between streams and devices that all threads use. Events order each
+// step after the previous one.
 TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
   constexpr int kStreams = 4;
   constexpr size_t kNumbers = 1000;
@@ -222,7 +222,7 @@ TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
 }
 
 TEST_F(StressTest, SleepingAndWakingLosesNoCommand) {
-  // Pause for about the time after which a worker falls asleep.
+  // The pauses have about the length after which a worker falls asleep.
   const orStream_t stream = CreateStream();
   std::mt19937 random(7);
   int64_t counter = 0;

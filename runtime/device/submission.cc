@@ -15,7 +15,7 @@ orActivity Submission::RecordOf(const Work& work, const CallActivity& call) {
   return record;
 }
 
-// Wraps a kernel: runs it and adds the times to its record.
+// A kernel that runs another kernel and adds the times to the activity record.
 struct RecordedKernel {
   orKernelFunction_t kernel;
   const void* arguments;
@@ -92,8 +92,8 @@ std::optional<orError_t> Submission::AddToCapture(Work work) const {
 
 orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const {
   Stream* const stream = queue_.stream();
-  // Give a kernel its own sink, because with launch blocking the launching call returns the
-  // kernel's error. The error of a copy stays with the stream.
+  // Use a separate sink for a kernel, because with launch blocking the launching call returns the
+  // kernel's error. The error of a copy remains with the stream.
   std::unique_ptr<ErrorSink> own;
   if (work.kind == Command::kKernel) {
     own = std::make_unique<ErrorSink>();
@@ -109,7 +109,8 @@ orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool ma
       return error;
     }
     if (!stream->WaitFor(position)) {
-      (void)own.release();  // leaked: the kernel may still be running while the process exits
+      // Leaked, because the kernel may still be running while the process exits.
+      (void)own.release();
       return Fail(orErrorShutdown, "%s: %s was dropped: the process is exiting", function_,
                   own != nullptr ? "the kernel" : "the copy or fill");
     }

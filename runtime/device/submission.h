@@ -2,11 +2,11 @@
 //
 // submission.h - the only way to submit work to a stream.
 //
-// A Submission is one API call on a stream. Each of its functions that puts work on the stream, or
-// that returns a queue for this purpose (QueueUncaptured), consults the stream's capture first.
-// While the stream is being captured, the work becomes part of the graph or the call is refused.
-// Nothing else can create a StreamQueue, and a stream has no other functions that queue work, so no
-// entry point can bypass a capture.
+// A Submission represents one API call on a stream. Some of its functions submit work to the
+// stream, and QueueUncaptured returns a queue for this purpose. All of these functions first
+// consult the stream's capture. While the stream is being captured, the work becomes part of the
+// graph, or the call is refused. Nothing else can create a StreamQueue, and a stream has no other
+// functions that queue work. An entry point therefore cannot bypass a capture.
 //
 // A Submission belongs to the calling thread for the duration of the call.
 #ifndef RUNTIME_DEVICE_SUBMISSION_H_
@@ -27,13 +27,14 @@
 
 namespace openreg::device {
 
-// Why a captured stream refuses a call whose result would depend on work that does not run.
+// The reason why a captured stream refuses a call whose result would depend on work that does not
+// run.
 inline constexpr char kNothingRuns[] =
     "so nothing runs that could be waited for: do it before or after the capture";
 
 class Submission {
  public:
-  // Creates the submission of a call. `function` is the name of the API call, for errors.
+  // Creates the submission of a call. `function` is the name of the API call, for error messages.
   explicit Submission(const char* function) : function_(function) {}
 
   // Begins the call: checks the state of the process and looks up the stream.
@@ -49,17 +50,17 @@ class Submission {
   const char* function() const { return function_; }
   const Stream& stream() const { return *queue_.stream(); }
 
-  // Submits a kernel, a copy, a fill or a host function. With launch blocking, the call waits for
-  // all of them except a host function. It then returns a kernel's error, but leaves an error in a
-  // copy or fill on the stream.
+  // Submits a kernel, a copy, a fill or a host function. With launch blocking, the call waits until
+  // the work is done, except for a host function. It then returns the error of a kernel. An error
+  // of a copy or fill remains with the stream.
   orError_t Submit(const Work& work) const;
 
-  // Record an event, or wait for one.
+  // Record the event, or wait for it.
   orError_t Record(Event* event, uint64_t event_handle) const;
   orError_t Wait(Event* event, uint64_t event_handle) const;
 
-  // Provides the queue for a call that a capture cannot record. Fails if the stream is being
-  // captured. `because` ends the sentence "orX: stream S is being captured, ".
+  // Returns the queue for a call that a capture cannot record. Fails if the stream is being
+  // captured. `because` completes the sentence "orX: stream S is being captured, ".
   orError_t QueueUncaptured(const char* because, StreamQueue* queue) const {
     if (Capturing()) [[unlikely]] {
       if (const orError_t refused = Captures::Get().RefuseStream(function_, &stream(), because);
@@ -72,20 +73,20 @@ class Submission {
   }
 
  private:
-  // Queues the work. `call` is not null if the work is to be recorded.
+  // Queues the work. `call` is not null if the work must be recorded.
   orError_t Enqueue(const Work& work, const CallActivity* call, ErrorSink* sink,
                     uint64_t* position) const;
   bool TryInline(const Work& work, ErrorSink* sink) const {
     return queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink);
   }
   bool TryInlineRecorded(const Work& work, const CallActivity& call, ErrorSink* sink) const;
-  // Returns the activity record for a piece of work, without its times.
+  // Returns the activity record for a piece of work. It does not contain times yet.
   [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work,
                                                           const CallActivity& call);
 
-  // Implements Submit with captures, launch blocking, injected faults, tracing, or synchronous
-  // work. The arguments are passed by value: the fast path never takes the objects' addresses, so
-  // they stay in registers.
+  // Implements Submit for captures, launch blocking, injected faults, tracing and synchronous work.
+  // The arguments are passed by value, so that the fast path never uses the addresses of the
+  // objects and they stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
   // Adds the work to the stream's capture. Returns nullopt if the stream is not being captured.
   std::optional<orError_t> AddToCapture(Work work) const;
@@ -161,7 +162,7 @@ inline orError_t Submission::Wait(Event* event, uint64_t event_handle) const {
     return WaitForImported(event);
   }
   if (capture.stream == queue_.stream() || capture.complete()) {
-    return orSuccess;  // the work is on the same stream, or done
+    return orSuccess;  // the work is on the same stream or already done
   }
   return queue_.EnqueueWait(capture.stream, capture.position);
 }

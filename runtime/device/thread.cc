@@ -22,14 +22,14 @@ struct Start {
   void* argument;
 };
 
-// The alternate signal stack of one thread. It lives as long as the thread.
+// The alternate signal stack of one thread. It exists as long as the thread.
 class AlternateStack {
  public:
   AlternateStack() {
     void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED) {
-      return;  // fault reports still work unless the stack overflows
+      return;  // fault reports still work, except after a stack overflow
     }
     memory_ = memory;
     stack_t stack{};
@@ -49,7 +49,7 @@ class AlternateStack {
  private:
   static constexpr size_t kSize = 64 * 1024;
   void* memory_ = nullptr;
-  stack_t previous_{};  // a sanitizer's stack, to be restored before the thread ends
+  stack_t previous_{};  // the stack of a sanitizer, which is restored before the thread ends
 };
 
 void* Enter(void* raw) {
@@ -74,14 +74,14 @@ bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* 
     sigdelset(&blocked, fault);
   }
   pthread_sigmask(SIG_SETMASK, &blocked,
-                  &before);  // the new thread inherits it from its first instruction
+                  &before);  // the new thread inherits this mask
   const int error = pthread_create(thread, nullptr, Enter, start.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
     errno = error;
     return false;
   }
-  (void)start.release();  // Enter owns it now
+  (void)start.release();  // now owned by Enter
   return true;
 }
 

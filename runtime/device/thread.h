@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// thread.h - the per-thread state of the device, and how the device starts its own threads.
+// thread.h - the per-thread state of the device, and a function that starts the device's own
+// threads.
 //
 // A ThreadState is used only by its own thread. It is in initial-exec thread-local storage: an
-// access is a load relative to the thread pointer instead of a call. The price is static TLS, which
-// all libraries that are loaded late share. The struct therefore stays small, and error texts are
-// stored elsewhere (error.cc).
+// access is a load relative to the thread pointer instead of a call. The disadvantage is that this
+// storage is static TLS, a small amount of memory that all libraries loaded at run time share. The
+// struct is therefore small, and error texts are stored elsewhere (error.cc).
 #ifndef RUNTIME_DEVICE_THREAD_H_
 #define RUNTIME_DEVICE_THREAD_H_
 
@@ -26,8 +27,8 @@ struct ThreadState {
   const char* kernel_name;  // the name of that kernel
   bool kernel_failed;       // whether that kernel called orKernelFail
   bool has_team;            // whether that kernel may use a team
-  bool of_device;           // whether StartThread started this thread
-  bool releasing;           // whether the thread is releasing a graph, which may free memory
+  bool of_device;           // whether StartThread started the thread
+  bool releasing;           // whether the thread is releasing a graph; the release may free memory
   uint8_t capture_mode;     // see orThreadExchangeStreamCaptureMode
   int device;               // the current device
   orError_t last_error;
@@ -36,16 +37,16 @@ static_assert(sizeof(ThreadState) <= 64);
 
 extern constinit thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
 
-// Starts a joinable thread with this name (at most 15 characters). It has an alternate signal
-// stack, because a fault report must run even after a stack overflow. All signals are blocked
-// except those of its own faults, so the host's threads handle the signals that are sent to the
+// Starts a joinable thread with this name (at most 15 characters). The thread has an alternate
+// signal stack, because a fault report must run even after a stack overflow. It blocks all signals
+// except those that its own faults cause, so the host's threads handle signals that are sent to the
 // process. If the operating system refuses, sets errno and returns false.
 bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* argument);
 
 // Returns the number of CPU cores that this process may use.
 int CoreCount();
 
-// Returns whether spinning makes sense: only with more than one core.
+// Returns whether spinning is useful. It is useful only with more than one core.
 inline bool MaySpin() {
   static const bool several_cores = CoreCount() > 1;
   return several_cores;

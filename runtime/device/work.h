@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// work.h - a piece of work for a stream: a kernel, a copy or fill, or a host function. It becomes a
-// command in the stream or, during a capture, a node of a graph. It is a plain value that refers to
+// work.h - a piece of work for a stream: a kernel, a copy, a fill or a host function. It becomes a
+// command of the stream or, during a capture, a node of a graph. It is a plain value that refers to
 // the caller's arguments.
 #ifndef RUNTIME_DEVICE_WORK_H_
 #define RUNTIME_DEVICE_WORK_H_
@@ -34,19 +34,19 @@ struct Work {
   };
   size_t size = 0;  // size of the arguments in bytes
 
-  // Used by captures. Says how a graph runs a kernel that consumes its arguments (see
-  // orRepeatable), or why the work cannot be captured. The reason ends the sentence "orX: stream S
-  // is being captured, ".
+  // For captures. `repeatable` describes how a graph runs a kernel that consumes its arguments (see
+  // orRepeatable). `refused_because` is the reason why the work cannot be captured. The reason
+  // completes the sentence "orX: stream S is being captured, ".
   const orRepeatable* repeatable = nullptr;
   const char* refused_because = nullptr;
 
-  // Used by records: the description of a copy or fill.
+  // For activity records: the description of a copy or fill.
   const orCopyDescription* copy = nullptr;
 
   bool MayHaveTeam() const { return place == Command::kOnExecutor || place == Command::kMoldable; }
 };
 
-// Adds the kind and the description of the work to a record.
+// Adds the kind and the description of the work to an activity record.
 inline void DescribeWork(Command::Kind kind, const char* name, const orCopyDescription* copy,
                          orActivity* record) {
   if (kind == Command::kHostFunction) {

@@ -13,10 +13,11 @@ namespace {
 
 std::atomic<bool> stopped{false};
 
-// A scope in which torch gathers a stack. torch then releases Python code objects under a lock. The
-// last reference to a code object may own compiled code, and that code may own device memory.
-// Freeing this memory on the same thread must not take the lock again. Such a free therefore
-// captures no stack, and the memory's stack is dropped after the gathering.
+// A scope in which torch gathers a stack. During this time, torch releases Python code objects
+// while it holds a lock. The last reference to a code object may own compiled code, which may in
+// turn own device memory. If this memory is freed on the same thread, the free must not acquire
+// torch's lock again. It therefore captures no stack, and the memory's own stack is destroyed after
+// the gathering.
 class GatherScope {
  public:
   GatherScope() { active_ = true; }
@@ -29,7 +30,7 @@ class GatherScope {
 
   static bool is_active() { return active_; }
 
-  // The deleter of a second pointer to a stack, which owns the stack.
+  // The deleter of a second pointer to a stack. The deleter owns the stack.
   struct Drop {
     CallStack stack;
     void operator()(torch::CapturedTraceback* /*stack*/) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h). Each one forwards the report to the
-// diagnostics that are on. They are registered when the library is loaded.
+// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h). Each hook forwards the event to the
+// diagnostics that are on. The hooks are registered when the library is loaded.
 #include <variant>
 
 #include "runtime/c10/diagnostic_hooks.h"
@@ -25,14 +25,14 @@ Memcheck* memcheck_of_block(const Block* block) {
   return memcheck_of(static_cast<c10::DeviceIndex>(block->device));
 }
 
-// Returns the address at which the program sees the block.
+// Returns the block's address in the program.
 const void* address_of(const Block* block) {
   Memcheck* const memcheck = memcheck_of_block(block);
   return memcheck != nullptr ? memcheck->address_of(block) : block->pointer;
 }
 
-// Captures a stack if a diagnostic wants it. Does not do so on one of the device's workers, which
-// must not wait for the interpreter.
+// Captures a stack if a diagnostic needs it. Captures nothing on a worker thread of the device,
+// which must not wait for the interpreter.
 allocator::Context context(allocator::ContextLevel level) {
   const bool wanted = checks_memory() || history_contexts() >= level;
   return wanted && orInKernel() == 0 ? capture_call_stack(history_stacks()) : nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests that each diagnostic gets the calls that it needs through the hooks. //tests checks with
-// operators what a diagnostic does with them.
+// Tests that each diagnostic receives the calls that it needs through the hooks. The tests in
+// //tests check the diagnostics themselves, with operators.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -75,7 +75,7 @@ TEST(MemoryHistoryTest, RecordsAllocationsOfEachDevice) {
   EXPECT_FALSE(memory_watchers.any());
 }
 
-// The kernel of an operator that writes a tensor, according to its schema.
+// The kernel of an operator whose schema declares the tensor as written.
 void write(const at::Tensor& /*tensor*/) {
   if (sanitizes_streams()) {
     sanitize_launch(current_native_stream(0), "write");
@@ -175,7 +175,7 @@ TEST(ImplicitWaitTest, FailsWhileAGraphIsCaptured) {
   Graph graph;
   graph.capture_begin({0, 0}, at::GraphCaptureMode::Global);
   EXPECT_THROW(announce_wait("test::wait", "it is a test", 0), c10::Error);
-  EXPECT_THROW(graph.capture_end(), c10::Error);  // the wait has made the capture invalid
+  EXPECT_THROW(graph.capture_end(), c10::Error);  // the wait has invalidated the capture
   announce_wait("test::wait", "it is a test", 0);
   (void)exchange_stream(before);
 }

@@ -17,7 +17,7 @@ void report_implicit_wait(const char* name, const char* reason, c10::DeviceIndex
       c10::str("openreg: ", name, " makes the host wait for openreg:", static_cast<int>(device),
                ": ", reason);
   if (is_capturing(current_native_stream(device))) {
-    // The driver rejects this wait and makes the capture invalid, as for any other wait.
+    // Let the driver reject the wait, so that it invalidates the capture, as for any other wait.
     (void)orStreamSynchronize(current_native_stream(device));
     (void)orGetLastError();
     TORCH_CHECK(

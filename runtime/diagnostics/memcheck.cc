@@ -28,18 +28,19 @@ using allocator::Memcheck;
 
 std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
 
-// The largest number of faults that an error describes in full. The others are only counted.
+// The largest number of faults that an error describes in full. Further faults are only counted.
 constexpr size_t kDescribed = 5;
-// The longest time that process exit waits for queued work.
+// The longest time for which the exit of the process waits for queued work.
 constexpr std::chrono::seconds kExitWait{5};
-// The largest number of allocation sites that the leak report shows.
+// The largest number of allocation sites in the leak report.
 constexpr size_t kPlaces = 20;
 
-// The data that the leak report needs and that must be collected while the interpreter still runs,
+// The data that the leak report needs. It must be collected while the interpreter still runs,
 // because only the interpreter can format stacks. Never destroyed, because the process is exiting.
 struct ExitState {
-  std::map<const void*, std::string> stacks;  // stacks of the blocks held at that time, by context
-  std::set<uintptr_t> reachable;  // addresses of the blocks that the interpreter leaves behind
+  // Stacks of the blocks that were held then, by context.
+  std::map<const void*, std::string> stacks;
+  std::set<uintptr_t> reachable;  // addresses of blocks that the interpreter never frees
 };
 std::atomic<ExitState*> exit_state{nullptr};
 
@@ -90,7 +91,7 @@ std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
 }
 
 // Removes the findings of all devices and returns them as text. The text describes the first
-// `described` findings in full and counts the others. It is empty if there were no findings.
+// `described` findings in full and counts the others. If there are no findings, the text is empty.
 std::string take_faults(size_t described) {
   std::string text;
   size_t count = 0;
@@ -107,7 +108,7 @@ std::string take_faults(size_t described) {
   return text;
 }
 
-// Sums the blocks of `held` for each allocation site.
+// Adds up the blocks of `held` per allocation site.
 template <class StackText>
 std::vector<HeldMemory> by_place(c10::DeviceIndex device, const std::vector<Memcheck::Held>& held,
                                  const StackText& stack_text) {
@@ -131,8 +132,8 @@ void sort_by_size(std::vector<HeldMemory>* places) {
   });
 }
 
-// Waits until the work queued on the streams has finished, at most until `end`. Returns whether it
-// has finished.
+// Waits until the work that is queued on the streams is done, but not longer than until `end`.
+// Returns whether the work is done.
 bool are_done_by(std::chrono::steady_clock::time_point end,
                  const std::vector<orStream_t>& streams) {
   for (const orStream_t stream : streams) {
@@ -170,7 +171,7 @@ void check_memory(c10::DeviceIndex device) {
 
 void check_memory(orStream_t stream) {
   int device = 0;
-  // Ignore an invalid stream: the wait that follows reports the error.
+  // Ignore an invalid stream: the wait that follows returns an error for it.
   if (orStreamGetDevice(stream, &device) == orSuccess) {
     if (Memcheck* const memcheck = memcheck_of(static_cast<c10::DeviceIndex>(device));
         memcheck != nullptr) {

@@ -28,8 +28,8 @@ struct Histories {
   std::array<History, OPENREG_MAX_DEVICES> of;
 };
 
-// Returns the histories of all devices, which are never destroyed, because tensors in static
-// storage are freed late.
+// Returns the histories of all devices. They are never destroyed, because tensors in static storage
+// may be freed very late.
 Histories& histories() {
   static auto* const instance = std::make_unique<Histories>().release();
   return *instance;

@@ -23,8 +23,8 @@ bool Extent::overlaps(const Extent& other) const {
       window(*this) >= common || window(other) >= common) {
     return true;
   }
-  // Both extents have one window in each period. Compute the distance from the start of this window
-  // to the start of the other.
+  // In each period, both extents have one window. Compute the distance from the start of this
+  // window to the start of the other window.
   const size_t distance = other.begin >= begin ? (other.begin - begin) % common
                                                : (common - (begin - other.begin) % common) % common;
   return distance < window(*this) || distance + window(other) > common;
@@ -70,9 +70,9 @@ RaceDetector::Blocks::iterator RaceDetector::find(uintptr_t address) {
   return address < next->second.end ? next : blocks_.end();
 }
 
-// Drops past uses that the new use covers: those that are ordered before it, lie within its bytes,
-// and are reads if the new use is a read. Any later use that races with a dropped one also races
-// with the new one.
+// Drops the past uses that the new use covers. Such a past use is ordered before the new use, lies
+// within its bytes, and is a read if the new use is a read. Any later use that races with a dropped
+// use also races with the new one.
 void RaceDetector::add(Block& block, PastUse use, const Clock& clock) {
   std::erase_if(block.history, [&](const PastUse& past) {
     return is_before(past, use.stream, clock) && use.extent.contains(past.extent) &&
@@ -117,7 +117,7 @@ std::vector<Race> RaceDetector::launch(const std::shared_ptr<const WatchedLaunch
   return races;
 }
 
-// Removes [begin, end) from all blocks. The rest of each block stays, with its history.
+// Removes [begin, end) from all blocks. The remaining parts of a block keep its history.
 void RaceDetector::retire_overlapped(uintptr_t begin, uintptr_t end) {
   auto place = blocks_.lower_bound(begin);
   if (place != blocks_.begin() && std::prev(place)->second.end > begin) {
@@ -150,8 +150,8 @@ std::vector<Race> RaceDetector::allocate(uintptr_t begin, size_t bytes,
     --place;
   }
   for (; place != blocks_.end() && place->first < end; ++place) {
-    // Skip live memory, and memory that another stream owns: the allocator waits before it reuses
-    // that.
+    // Skip live memory. Also skip memory that another stream owns, because the allocator waits
+    // before it reuses such memory.
     if (place->second.live || place->second.owner != stream) {
       continue;
     }
@@ -217,7 +217,7 @@ void RaceDetector::join(uint64_t event) {
 }
 
 void RaceDetector::order(StreamName earlier, StreamName later) {
-  const Clock known = clocks_[index_of(earlier)];  // a copy: index_of() may move the clocks
+  const Clock known = clocks_[index_of(earlier)];  // a copy, because index_of() may move the clocks
   merge(clocks_[index_of(later)], known);
 }
 

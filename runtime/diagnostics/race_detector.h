@@ -3,20 +3,22 @@
 // Race detector: finds two uses of one memory block that are not ordered. It considers the order
 // that a program requests with streams and events, not the order in which the uses happened to run.
 //
-// Each stream has a vector clock: how many launches it has had, and how many launches on each other
-// stream are known to be done before its next one. An event stores the clock of the stream that
-// recorded it, and a stream that waits for the event merges that clock into its own. What the host
-// has waited for is known to all later launches by any thread: the detector does not see how host
-// threads synchronize with each other, and assumes that they do. A use at time n on stream s is
-// ordered before a launch on stream t if t's clock contains n for s.
+// Each stream has a vector clock. It contains the number of launches on the stream and, for each
+// other stream, the number of launches that are known to be done before the stream's next launch.
+// An event stores the clock of the stream that recorded it. A stream that waits for the event
+// merges that clock into its own. Work for which the host has waited is known to be done for all
+// later launches by any thread: the detector cannot observe how host threads synchronize with each
+// other, and assumes that they do. A use at time n on stream s is ordered before a launch on stream
+// t if t's clock contains n for s.
 //
-// Each block has a history: the uses that a later one may race with. A use is left out if every
-// later use that races with it also races with a newer entry, so histories stay short. Freed memory
-// keeps its history until the stream that owned it gets it again. That allocation counts as a
-// write, and races with uses by streams that were neither waited for nor guarded (record_stream).
+// Each block has a history, which contains the uses that a later use may race with. A use is
+// omitted if every later use that races with it also races with a newer entry. Histories are
+// therefore short. Freed memory keeps its history until the stream that owned it allocates it
+// again. Such an allocation counts as a write. It races with uses by other streams if the program
+// neither waited for these streams nor guarded the memory (record_stream).
 //
-// The detector depends neither on torch nor on the device; a stream is a handle and a device index.
-// The detector owns clocks and histories, and shares launches with the races that mention them.
+// The detector depends neither on torch nor on the device. A stream is a handle and a device index.
+// The detector owns clocks and histories; it shares each launch with the races that contain it.
 // Only one thread at a time may call it, so the caller must hold a lock.
 #ifndef RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
 #define RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
@@ -39,7 +41,7 @@ struct StreamName {
   int device;
 };
 
-// The bytes of [begin, end) that are in use: the first `width` of each `period`, for example some
+// The bytes in use within [begin, end): the first `width` bytes of each `period`, for example some
 // columns of a matrix. Dense memory has period 0.
 struct Extent {
   uintptr_t begin;
@@ -51,7 +53,7 @@ struct Extent {
   bool contains(const Extent& other) const;
 };
 
-// A launch, shared by all the uses of memory that it makes.
+// A launch. All uses of memory by the launch share it.
 struct WatchedLaunch {
   std::string name;  // name of the operator
   StreamName stream;
@@ -65,7 +67,7 @@ struct Use {
   UseKind kind;
 };
 
-// Two uses that are not ordered.
+// Two uses that are not ordered with each other.
 struct Race {
   struct Side {
     UseKind kind;
@@ -79,32 +81,32 @@ struct Race {
 
 class RaceDetector {
  public:
-  // The largest number of uses that a block's history keeps. Older ones are dropped, so a race may
-  // be missed.
+  // The largest number of uses in a block's history. The oldest ones are dropped, so a race may be
+  // missed.
   static constexpr size_t kHistory = 64;
 
   // Records a launch with the memory that it is about to use. Returns its races with earlier uses.
-  // If there are any and `keep` is false, the launch is not recorded. Memory that allocate() does
-  // not know is ignored.
+  // If there are races and `keep` is false, the launch is not recorded. Ignores memory that was not
+  // recorded with allocate().
   std::vector<Race> launch(const std::shared_ptr<const WatchedLaunch>& launch,
                            const std::vector<Use>& uses, bool keep);
 
-  // Records an allocation for the stream of `launch`, which describes the call that allocates.
-  // Returns its races with uses before the memory was freed.
+  // Records an allocation for the stream of `launch`, which describes the allocating call. Returns
+  // its races with uses of the memory before it was freed.
   std::vector<Race> allocate(uintptr_t begin, size_t bytes,
                              const std::shared_ptr<const WatchedLaunch>& launch);
-  // Records that memory is freed. Uses by other, unguarded streams stay in its history: the
-  // allocator may give the memory to its owning stream again without waiting for them.
+  // Records that memory is freed. Its history keeps uses by other, unguarded streams, because the
+  // allocator may return the memory to its owning stream without waiting for them.
   void free(uintptr_t begin);
-  // Records that the allocator waits for the work on `stream` before it reuses the memory.
+  // Records that the allocator will wait for the work on `stream` before it reuses the memory.
   void guard(uintptr_t begin, StreamName stream);
 
-  // Records that `stream` records the event, and that the event is destroyed.
+  // record() records that `stream` records the event; forget() records that the event is destroyed.
   void record(uint64_t event, StreamName stream);
   void forget(uint64_t event);
   // Records that `stream` waits for the event.
   void wait(StreamName stream, uint64_t event);
-  // Records that `later` waits for all work on `earlier`.
+  // Records that later work on `later` waits for all current work on `earlier`.
   void order(StreamName earlier, StreamName later);
   // Records that the host waits for an event, a stream, or all streams of a device.
   void join(uint64_t event);

@@ -73,7 +73,7 @@ TEST_F(RaceDetectorTest, ReadsDoNotRaceWithReads) {
   EXPECT_TRUE(read(kA).empty());
   EXPECT_TRUE(read(kB).empty());
   EXPECT_TRUE(read(kA).empty());
-  // A write, however, races with the other stream's read.
+  // A write, however, races with a read on the other stream.
   EXPECT_EQ(write(kA).size(), 1u);
   EXPECT_EQ(write(kB).size(), 1u);
 }
@@ -85,7 +85,7 @@ TEST_F(RaceDetectorTest, AnEventOrdersOnlyUsesBeforeItsRecord) {
   detector_.wait(kB, 1);
   EXPECT_TRUE(read(kB).empty());
   detector_.record(2, kB);
-  EXPECT_EQ(write(kA).size(), 1u);  // races with the read of B
+  EXPECT_EQ(write(kA).size(), 1u);  // races with the read on stream B
   detector_.wait(kA, 2);
   EXPECT_TRUE(write(kA).empty());
   EXPECT_EQ(read(kB).size(), 1u);
@@ -134,7 +134,7 @@ TEST_F(RaceDetectorTest, ARejectedLaunchIsNotRecorded) {
   allocate(kA);
   write(kA);
   EXPECT_EQ(write(kB).size(), 1u);
-  EXPECT_TRUE(write(kA).empty());  // no race with the rejected launch
+  EXPECT_TRUE(write(kA).empty());  // does not race with the rejected launch
 }
 
 TEST_F(RaceDetectorTest, PartsOfABlockAreIndependent) {
@@ -149,7 +149,8 @@ TEST_F(RaceDetectorTest, PartsOfABlockAreIndependent) {
 TEST_F(RaceDetectorTest, ColumnsAreIndependent) {
   allocate(kA);
   detector_.order(kA, kB);
-  // The memory is 16 rows of 256 bytes: `left` is the first 64 bytes of each, `right` the next 64.
+  // The memory consists of 16 rows of 256 bytes. `left` is the first 64 bytes of each row, and
+  // `right` is the next 64 bytes.
   const Extent left{kBlock, kBlock + 15 * 256 + 64, 64, 256};
   const Extent right{kBlock + 64, kBlock + 15 * 256 + 128, 64, 256};
   const Extent wide{kBlock + 32, kBlock + 15 * 256 + 128, 96, 256};
@@ -157,7 +158,7 @@ TEST_F(RaceDetectorTest, ColumnsAreIndependent) {
   EXPECT_TRUE(use(kB, UseKind::kWrite, right).empty());
   EXPECT_EQ(use(kB, UseKind::kWrite, wide).size(), 1u);
   EXPECT_EQ(use(kA, UseKind::kRead, wide).size(), 1u);
-  // Read dense memory within a gap, and across a gap.
+  // Read dense memory that lies within a gap, and dense memory that extends beyond a gap.
   EXPECT_TRUE(read(kA, kBlock + 256 + 128, 128).empty());
   EXPECT_EQ(read(kA, kBlock + 256 + 128, 256).size(), 1u);
 }
@@ -171,7 +172,7 @@ TEST_F(RaceDetectorTest, FreedMemoryRacesWithReuseByItsStream) {
   ASSERT_EQ(races.size(), 1u);
   EXPECT_EQ(races[0].earlier.kind, UseKind::kRead);
   EXPECT_EQ(races[0].later.kind, UseKind::kAllocation);
-  // The rest of the old block keeps its history.
+  // The remaining part of the old block keeps its history.
   EXPECT_EQ(allocate(kA, kBlock, 0x100).size(), 1u);
   detector_.order(kB, kA);
   EXPECT_TRUE(allocate(kA, kBlock + 0x200, 0x100).empty());

@@ -29,7 +29,7 @@ namespace {
 
 // ------------------------------------------------------------------------- memory use of tensors
 
-// Returns the bytes that a tensor uses, or nothing for a tensor without device memory.
+// Returns the bytes that a tensor uses, or nullopt if the tensor has no device memory.
 std::optional<Extent> extent_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
       tensor.device().type() != kOpenRegType || !tensor.has_storage() ||
@@ -44,7 +44,7 @@ std::optional<Extent> extent_of(const at::Tensor& tensor) {
   const size_t item = tensor.itemsize();
   const auto begin =
       reinterpret_cast<uintptr_t>(data) + static_cast<size_t>(tensor.storage_offset()) * item;
-  // Collect pairs (bytes per step, number of steps), the smallest step first.
+  // Collect pairs of (bytes per step, number of steps), smallest step first.
   c10::SmallVector<std::pair<size_t, size_t>, 8> steps;
   size_t length = item;
   for (int64_t dimension = 0; dimension < tensor.dim(); ++dimension) {
@@ -64,7 +64,7 @@ std::optional<Extent> extent_of(const at::Tensor& tensor) {
     } else if (period == 0) {
       period = step;
     } else if (step % period != 0) {
-      period = 0;  // no simple pattern: the extent is the whole range
+      period = 0;  // there is no simple pattern, so the extent is the whole range
       break;
     }
   }
@@ -94,7 +94,7 @@ void add_uses(const c10::IValue& value, UseKind kind, std::vector<Use>& uses) {
   });
 }
 
-// An operator that writes to arguments although its schema does not say so.
+// An operator that writes to arguments that its schema does not declare as written.
 struct SilentWrite {
   std::string_view name;
   std::array<size_t, 2> arguments;
@@ -105,7 +105,7 @@ constexpr SilentWrite kSilentWrites[] = {
     {"aten::native_batch_norm", {3, 4}},
 };
 
-// Says for each argument, by index, whether the operator writes to it.
+// For each argument, by index: whether the operator writes to it.
 using Writes = std::vector<bool>;
 
 Writes writes_of(const c10::FunctionSchema& schema) {
@@ -130,7 +130,7 @@ struct Call final : at::ObserverContext {
   Call* outer = nullptr;
   std::string name;
   std::vector<Use> uses;
-  // The latest launch of this call itself, not of an inner call; it writes the results.
+  // The most recent launch by this call itself, not by an inner call. It writes the results.
   std::shared_ptr<const WatchedLaunch> launched;
 };
 
@@ -152,7 +152,7 @@ struct Sanitizer {
   std::vector<Race> races;
 };
 
-// Returns the sanitizer, which is never destroyed, because tensors in static storage are freed
+// Returns the sanitizer. It is never destroyed, because tensors in static storage may be freed very
 // late.
 Sanitizer& sanitizer() {
   static auto* const instance = std::make_unique<Sanitizer>().release();
@@ -210,7 +210,8 @@ std::string text_of(const Race& race) {
       " was called at (most recent call last):\n", to_text(earlier.stack));
 }
 
-// Throws or warns. The caller must hold no lock, because the texts of stacks need the GIL.
+// Throws an exception or warns. The caller must hold no lock, because formatting stacks needs the
+// GIL.
 void report_races(const std::vector<Race>& races, RaceAction action) {
   if (races.empty()) {
     return;
@@ -233,7 +234,7 @@ void keep_races(Sanitizer& state, const std::vector<Race>& races) {
 
 std::unique_ptr<at::ObserverContext> start_call(const at::RecordFunction& function) {
   if (orInKernel() != 0) {
-    return nullptr;  // this is a CPU operator inside a kernel
+    return nullptr;  // this is a CPU operator that runs inside a kernel
   }
   auto call = std::make_unique<Call>();
   call->outer = std::exchange(innermost, call.get());
@@ -262,15 +263,16 @@ void end_call(const at::RecordFunction& function, at::ObserverContext* context) 
   for (const c10::IValue& output : function.outputs()) {
     add_uses(output, UseKind::kWrite, results);
   }
-  // Skip a result that is also an argument: it was recorded at the launch already. Since then, a
-  // copy between devices may have ordered the other stream after it.
+  // Skip a result that is also an argument, because the launch has already recorded it. Since the
+  // launch, a copy between devices may have ordered the other stream after this use; recording it
+  // again could cause a false race.
   std::erase_if(results, [call](const Use& result) {
     return std::any_of(call->uses.begin(), call->uses.end(),
                        [&result](const Use& use) { return use.extent.contains(result.extent); });
   });
   Sanitizer& state = sanitizer();
   const std::lock_guard<std::mutex> lock(state.mutex);
-  // The call has just allocated this memory, so no other stream uses it.
+  // This call has just allocated the memory of the results, so no other stream uses it yet.
   (void)state.detector.launch(call->launched, results, /*keep=*/true);
 }
 
@@ -331,10 +333,10 @@ std::vector<Race> found_races() {
 
 void sanitize_launch(orStream_t stream, const char* name) {
   if (innermost == nullptr) {
-    return;  // outside of operators, the memory that the kernel uses is unknown
+    return;  // outside operators, the memory that the kernel uses is unknown
   }
   if (is_capturing(stream)) {
-    return;  // the kernel runs when its graph is replayed, in the order of the replay's stream
+    return;  // the kernel runs in a replay of its graph, in the order of the replay's stream
   }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch(name, stream);
   Sanitizer& state = sanitizer();
@@ -350,7 +352,7 @@ void sanitize_launch(orStream_t stream, const char* name) {
 
 void sanitize_allocation(const void* pointer, size_t bytes, orStream_t stream) {
   if (is_capturing(stream)) {
-    return;  // memory of the graph, whose uses are not observed
+    return;  // memory of a graph, whose uses are not observed
   }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch("an allocation", stream);
   Sanitizer& state = sanitizer();

@@ -11,8 +11,8 @@
 namespace openreg {
 namespace {
 
-// Stores kernel warnings, and sets its watcher bit while it holds one. The bit needs no memory
-// ordering of its own: a thread that waits for a kernel sees what the kernel did.
+// Stores kernel warnings. Its watcher bit is set while it stores any. The bit needs no additional
+// memory ordering: a thread that has waited for a kernel sees all writes of the kernel.
 class KernelWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {
@@ -35,7 +35,7 @@ class KernelWarnings final : public c10::WarningHandler {
   std::vector<c10::Warning> kept_;
 };
 
-// Returns the stored warnings, which are never destroyed, because kernels may run while the process
+// Returns the stored warnings. They are never destroyed, because kernels may run while the process
 // exits.
 KernelWarnings& kernel_warnings() {
   static auto* const warnings = std::make_unique<KernelWarnings>().release();

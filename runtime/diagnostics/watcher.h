@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The diagnostics that a program can turn on, one bit each. c10 calls those in memory_watchers for
-// memory and those in stream_watchers for events and waits (runtime/c10/diagnostic_hooks.h). A
-// package that launches kernels calls those in launch_watchers for launches. Normally all three
-// words are 0, and each path reads only the word that concerns it.
+// The diagnostics that a program can turn on, with one bit each. For memory, c10 calls the
+// diagnostics in memory_watchers. For events and waits, it calls those in stream_watchers
+// (runtime/c10/diagnostic_hooks.h). For launches, a package that launches kernels calls those in
+// launch_watchers. All three words are normally 0, and each path reads only the word that it needs.
 //
-// Any thread may call these functions; the words are global to the process.
+// Any thread may call these functions. The words are global to the process.
 #ifndef RUNTIME_DIAGNOSTICS_WATCHER_H_
 #define RUNTIME_DIAGNOSTICS_WATCHER_H_
 
@@ -21,7 +21,7 @@ enum Watcher : uint32_t {
   kStreamSanitizer = 0x2,  // watches launches, memory and streams (stream_sanitizer.h)
   kMemoryHistory = 0x4,    // watches memory (memory_history.h)
   kMemcheck = 0x8,         // watches memory and streams (memcheck.h)
-  kKernelWarnings = 0x10,  // watches streams while it holds warnings (warning.h)
+  kKernelWarnings = 0x10,  // watches streams while warnings are stored (warning.h)
 };
 
 OPENREG_API extern Watchers launch_watchers;

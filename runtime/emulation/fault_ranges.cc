@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Lets the driver's fault report name the block that contains an address.
+// Enables the driver's fault report to describe the block that contains an address.
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/initialization.h"
@@ -9,7 +9,7 @@
 namespace openreg {
 namespace {
 
-// Implements the driver's resolver, which is called in a signal handler.
+// Implements the driver's resolver. Called in a signal handler.
 int resolve(const void* pointer, orMemoryRange* range) {
   BlockRange found;
   if (!find_block(pointer, &found)) {

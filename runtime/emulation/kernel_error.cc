@@ -15,8 +15,8 @@
 namespace openreg {
 namespace {
 
-// The payload of a stream's error: the kernel's exception, and its launch site if launch sites are
-// recorded.
+// The payload of a stream's error: the kernel's exception and, if launch sites are enabled, its
+// launch site.
 struct Payload {
   std::exception_ptr exception;
   CallStack site;
@@ -38,11 +38,11 @@ std::string message_of(const std::exception_ptr& exception) {
   }
 }
 
-// Returns the driver's description of the launch, and where it is in the program, or how to find
-// that.
+// Returns the driver's description of the launch, followed by its launch site. If the launch site
+// is unknown and launches do not block, describes how to find it instead.
 std::string describe_launch(const Payload& payload) {
   std::string text = orGetLastErrorDetail();
-  // The exception already contains the message.
+  // Remove the message from the text, because the exception already contains it.
   const std::string message = ": " + message_of(payload.exception);
   if (text.ends_with(message)) {
     text.resize(text.size() - message.size());
@@ -61,8 +61,8 @@ std::string describe_launch(const Payload& payload) {
 }
 
 // Throws the kernel's exception with its original type. The launch is added as context, which
-// c10::Error shows below the message. A plain std::runtime_error becomes a c10::Error; torch
-// converts both to RuntimeError.
+// c10::Error prints below the message. A plain std::runtime_error becomes a c10::Error; torch
+// converts both of them to RuntimeError.
 [[noreturn]] void rethrow_from_kernel(const Payload& payload) {
   try {
     std::rethrow_exception(payload.exception);
@@ -76,7 +76,7 @@ std::string describe_launch(const Payload& payload) {
   }
 }
 
-// Rethrows the error that the calling thread's last call returned.
+// Rethrows the exception of the error that the calling thread's last call returned.
 void rethrow_last_error() {
   const std::unique_ptr<Payload> payload(static_cast<Payload*>(orTakeErrorPayload()));
   if (payload != nullptr) {
@@ -93,7 +93,7 @@ orError_t fail_kernel(std::exception_ptr exception) noexcept {
     const std::string message = message_of(exception);
     auto payload = std::make_unique<Payload>(Payload{std::move(exception), current_launch_site()});
     return orKernelFail(orErrorLaunchFailure, message.c_str(), payload.release(), &drop_payload);
-  } catch (...) {  // no memory for the payload: the exception's type is lost, but not the error
+  } catch (...) {  // no memory for the payload, so the type of the exception is lost
     return orKernelFail(orErrorLaunchFailure, "out of host memory while a kernel failed", nullptr,
                         nullptr);
   }

@@ -22,7 +22,7 @@ const c10::impl::VirtualGuardImpl& guard() {
 
 c10::Device device(c10::DeviceIndex index) { return {kOpenRegType, index}; }
 
-// Throws an exception of type E in a kernel and expects it from the synchronization.
+// Throws an exception of type E in a kernel, and expects the synchronization to rethrow it.
 template <class E>
 void expect_from_kernel(const c10::Stream& stream, void (*thrower)()) {
   const orLaunchAttributes attributes{"test::thrower", 0, 0};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs memcheck's functions as kernels: on this device, a kernel is a host function.
+// Runs memcheck's functions as kernels. This is possible because a kernel of this device is a host
+// function.
 #include "runtime/allocator/memcheck.h"
 #include "runtime/device/launch.h"
 
 namespace openreg {
 namespace {
 
-// The largest memory size at which the kernel may run on the launching thread.
+// The largest memory for which the kernel may run on the launching thread.
 constexpr size_t kInlineBytes = size_t{64} << 10;
 
 orError_t launch(orStream_t stream, allocator::MemoryFunction function, char* memory, size_t bytes,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs the functions of c10's graphs as kernels. The driver's graph releases their arguments when
-// it is destroyed.
+// Runs the host functions of c10's graphs as kernels. The driver's graph releases their arguments
+// when the graph is destroyed.
 #include "runtime/c10/graph.h"
 #include "runtime/device/openreg_emulation.h"
 

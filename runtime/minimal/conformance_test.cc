@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Describes the minimal driver to the conformance suite.
+// Defines TestedDriver(), which describes the minimal driver to the conformance suite.
 #include "runtime/device/cts/driver.h"
 #include "runtime/minimal/openreg_minimal.h"
 
@@ -22,7 +22,7 @@ orError_t LaunchFill(orStream_t stream, void* memory, size_t count, uint32_t val
   return orLaunchKernel(stream, fill, &arguments, sizeof(arguments));
 }
 
-// The address is checked when the kernel runs.
+// The launch succeeds, because the address is checked only when the kernel runs.
 orError_t LaunchFailing(orStream_t stream) { return LaunchFill(stream, nullptr, 1, 0); }
 
 }  // namespace

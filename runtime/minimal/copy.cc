@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements copies and fills. Each is a stream command, which translates its addresses when it
-// runs. A copy from or to pageable memory returns only when it is done.
+// Implements copies and fills. Each of them is a stream command, which translates its addresses
+// when it runs. A copy to or from pageable memory returns only when it is done.
 #include <cstring>
 #include <optional>
 
@@ -33,7 +33,7 @@ orError_t Locate(const char* function, const void* pointer, size_t size, End* en
     return Fail(orErrorInvalidCopy, "%s: %p + %zu bytes exceeds its allocation", function, pointer,
                 size);
   }
-  if (inside) {  // a range that is only partly registered is pageable
+  if (inside) {  // a range that is only partly registered counts as pageable
     *end = {block->type, block->device};
   }
   return orSuccess;
@@ -45,7 +45,7 @@ struct Request {
   const void* src;
   size_t size;
   orMemcpyKind kind;
-  bool peer = false;  // whether the call names the devices
+  bool peer = false;  // whether the caller specified the devices
   int dst_device = -1;
   int src_device = -1;
 };
@@ -111,7 +111,7 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, orStr
                        }});
 }
 
-// Ends a synchronous function: waits for the default stream and returns the stream's error.
+// Completes a synchronous function: waits for the default stream and returns the stream's error.
 orError_t Finish(orError_t queued) {
   return queued == orSuccess ? orStreamSynchronize(nullptr) : queued;
 }

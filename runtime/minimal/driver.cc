@@ -26,26 +26,26 @@ namespace {
 constexpr size_t kMaxDeviceMemory = size_t{1} << 40;
 constexpr size_t kMemoryUnit = size_t{2} << 20;  // device memory is a multiple of this size
 
-// The driver's state in this process, which changes at the first use, at orShutdown, and in a
-// forked child. The first use holds `first_use_mutex`. A fork takes this mutex too, so the fork
-// waits for a first use in another thread.
+// The driver's state in this process. It changes at the first use, at orShutdown, and in a forked
+// child. The first use holds `first_use_mutex`. A fork acquires this mutex, too, so it waits if
+// another thread is in the first use.
 enum class Phase { kUnused, kReady, kForked, kShutdown };
 constinit std::atomic<Phase> phase{Phase::kUnused};
 constinit std::atomic<int> requested_blocking{-1};  // from orSetLaunchBlocking
 constinit std::mutex first_use_mutex;
-constinit std::mutex settings_mutex;  // held while reading environment variables, and by a fork
+constinit std::mutex settings_mutex;  // held by a fork, and while variables are read
 
 size_t DefaultMemory(int device_count) {
   size_t available = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
   size_t limit = 0;
-  if (std::ifstream file("/sys/fs/cgroup/memory.max"); file >> limit) {  // of a container
+  if (std::ifstream file("/sys/fs/cgroup/memory.max"); file >> limit) {  // the limit of a container
     available = std::min(available, limit);
   }
   const size_t share = available / 2 / static_cast<size_t>(device_count);
   return std::clamp(share / kMemoryUnit * kMemoryUnit, kMemoryUnit, kMaxDeviceMemory);
 }
 
-// Parses "123", "64K", "2M", "1G" or "1T". Returns 0 for any other text.
+// Parses a size such as "123", "64K", "2M", "1G" or "1T". Returns 0 for any other text.
 size_t ParseBytes(std::string_view text) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -112,8 +112,8 @@ orError_t FirstUse() {
   }
   RETURN_IF_ERROR(ReserveMemory(settings.device_count, settings.device_memory));
   Streams::Get().CreateDefaults(settings.device_count);
-  // Exit handlers run in reverse order, so this one runs before the teardown of everything that was
-  // loaded until now and that kernels may use.
+  // Exit handlers run in reverse order of registration. This one therefore runs before the exit
+  // handlers of all libraries that have been loaded so far and that kernels may use.
   if (std::atexit(EndThreads) != 0) {
     return Fail(orErrorSystem, "cannot register the device's exit handler: out of host memory");
   }
@@ -121,7 +121,7 @@ orError_t FirstUse() {
   return orSuccess;
 }
 
-// Runs before main(), because a fork may happen during the first use.
+// Runs before main(), because a fork may happen during the first use of the driver.
 [[gnu::constructor]] void RegisterForkHandlers() {
   const auto prepare = [] {
     first_use_mutex.lock();

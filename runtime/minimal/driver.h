@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// driver.h - the driver's state in this process and in each thread, and the checks with which every
-// openreg.h function begins.
+// driver.h - the driver's state in this process and in each thread, and the checks at the start of
+// every openreg.h function.
 //
 // The driver has four parts: this one, memory.h, stream.h (streams and events) and kernels.cc. Each
-// part defines its own functions of openreg.h; unsupported.cc defines the tier 3 functions. Any
-// thread may call the functions declared here.
+// part defines its own functions of openreg.h. unsupported.cc defines the tier 3 functions. Any
+// thread may call the functions in this header.
 #ifndef RUNTIME_MINIMAL_DRIVER_H_
 #define RUNTIME_MINIMAL_DRIVER_H_
 
@@ -18,14 +18,14 @@ namespace openreg::minimal {
 
 struct ThreadState {
   int device = 0;          // current device
-  bool in_kernel = false;  // whether it runs a kernel or a host function
+  bool in_kernel = false;  // whether the thread runs a kernel or a host function
   orError_t last_error = orSuccess;
   char detail[512] = "";
 };
 extern thread_local constinit ThreadState thread_state;
 
-// The environment variables, which are read once. If one of them is invalid, every call that needs
-// a device returns `error`.
+// The values of the environment variables, which are read once. If a variable is invalid, every
+// call that needs a device returns `error`.
 struct Settings {
   orError_t error = orSuccess;
   char detail[256] = "";
@@ -38,8 +38,8 @@ const Settings& GetSettings();
 // Sets this thread's last error and the error's text. Returns `error`.
 [[gnu::format(printf, 2, 3), gnu::cold]] orError_t Fail(orError_t error, const char* format, ...);
 
-// Called by functions that allocate, queue or wait. Initializes the driver at the first use. Fails
-// inside kernels, in a forked child, and after orShutdown.
+// Called by functions that allocate, queue or wait. Initializes the driver when it is first used.
+// Fails inside kernels, in a forked child, and after orShutdown.
 orError_t EnterWork(const char* function);
 // Called by functions that only read. Also succeeds inside kernels and after orShutdown.
 orError_t EnterQuery(const char* function);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements events. Each one refers to a position in a stream. Recording an event with timing also
-// queues a command that reads the clock.
+// Implements events. Each event refers to a position in a stream. Recording an event with timing
+// also queues a command that reads the clock.
 #include <time.h>
 
 #include <atomic>
@@ -17,12 +17,12 @@ namespace {
 
 constexpr size_t kMaxEvents = 1048576;
 
-// What an event has captured. Recording the event again creates a new Record, and a wait in
+// The work that an event has captured. Recording the event again creates a new Record; a wait in
 // progress keeps the Record that it has read.
 struct Record {
-  std::shared_ptr<Stream> stream;  // null if never recorded
+  std::shared_ptr<Stream> stream;  // null if the event was never recorded
   uint64_t position = 0;
-  std::shared_ptr<std::atomic<int64_t>> nanoseconds;  // only with timing
+  std::shared_ptr<std::atomic<int64_t>> nanoseconds;  // null for an event without timing
 
   Stream::State state() const {
     return stream == nullptr ? Stream::State::kDone : stream->StateOf(position);
@@ -63,7 +63,7 @@ orError_t Find(const char* function, orEvent_t handle, std::shared_ptr<Event>* e
                     static_cast<void*>(handle));
 }
 
-// Returns the result of a query for work in this state.
+// Returns the result of a query if the queried work is in this state.
 orError_t Answer(const char* function, Stream::State state) {
   return state == Stream::State::kDone      ? orSuccess
          : state == Stream::State::kPending ? orErrorNotReady

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// handle_table.h - a table of the objects that handles of one kind identify.
+// handle_table.h - a table of objects that are identified by handles of one kind.
 //
-// A handle is a number that is never reused, so a stale handle finds nothing. Its upper bits
-// identify the kind and make it differ from every address. Any thread may call the functions.
+// A handle is a number that is never reused, so a stale handle identifies no object. Its upper bits
+// identify the kind and make it different from every address. Any thread may call these functions.
 #ifndef RUNTIME_MINIMAL_HANDLE_TABLE_H_
 #define RUNTIME_MINIMAL_HANDLE_TABLE_H_
 
@@ -20,7 +20,8 @@ namespace openreg::minimal {
 template <class Object, class Handle, uint64_t kKind>
 class HandleTable {
  public:
-  // Returns null if the table already has `limit` objects.
+  // Adds the object and returns its handle. Returns null if the table already contains `limit`
+  // objects.
   Handle Add(std::shared_ptr<Object> object, size_t limit) {
     const std::lock_guard lock(mutex_);
     if (objects_.size() >= limit) {

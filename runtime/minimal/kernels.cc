@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Implements the kernels and their launch. A kernel runs on its stream's thread and translates the
-// device addresses that it gets.
+// device addresses in its arguments.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -18,8 +18,8 @@
 // The struct to which the opaque handle of openreg.h points.
 struct orKernel {
   const char* name;
-  int inputs;        // number of operands that the kernel reads: a, or a and b; or kNoOperands
-  bool any_element;  // moves bytes, so it takes elements of any size
+  int inputs;        // number of operands that the kernel reads (a, or a and b), or kNoOperands
+  bool any_element;  // whether it only moves bytes and accepts elements of any size
   void (*run)(const orKernelArguments& arguments);
 };
 
@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kMaxRank = OPENREG_MINIMAL_MAX_RANK;
 
-// Calls `visit(out, a, b)` with the element offsets of every index of dimensions [first, last).
+// Calls `visit(out, a, b)` with element offsets, for every index of dimensions [first, last).
 template <class Visit>
 void ForEach(const orKernelArguments& arguments, int first, int last, int64_t a, int64_t b,
              const Visit& visit, int64_t out = 0) {
@@ -64,7 +64,7 @@ void Compute(const orKernelArguments& arguments) {
   });
 }
 
-// Rounds once, like a fused multiply-add: the product of two floats is exact in double precision.
+// Rounds only once, because the product of two floats is exact in double precision.
 float Add(float a, float b, float scalar) {
   return static_cast<float>(a + double{scalar} * double{b});
 }
@@ -108,8 +108,8 @@ constexpr orKernel kKernels[] = {
     {"sleep", kNoOperands, true, Sleep},
 };
 
-// Checks that all elements of an operand lie in memory that the device's kernels may access, and
-// translates the operand's device address.
+// Checks that all elements of an operand lie in memory that kernels of the device may access.
+// Translates the operand's device address.
 bool Resolve(orOperand* operand, int rank, const orKernelArguments& arguments, int device) {
   __extension__ typedef __int128 Wide;  // a product of two 64-bit numbers
   Wide first = 0, last = 0;             // offsets of the lowest and the highest element
@@ -131,7 +131,7 @@ orError_t Run(const orKernel& kernel, orKernelArguments arguments, std::string* 
   const int rank = arguments.rank;
   if (std::any_of(arguments.sizes, arguments.sizes + arguments.kept,
                   [](int64_t size) { return size == 0; })) {
-    return orSuccess;  // no element of `out`
+    return orSuccess;  // `out` has no elements
   }
   const bool reads =
       std::none_of(arguments.sizes, arguments.sizes + rank, [](int64_t size) { return size == 0; });
@@ -157,7 +157,7 @@ orError_t Run(const orKernel& kernel, orKernelArguments arguments, std::string* 
   return orSuccess;
 }
 
-// Checks the arguments, except pointers, which are checked when the kernel runs.
+// Checks the arguments, except the pointers, which are checked when the kernel runs.
 orError_t Check(const orKernel& kernel, const orKernelArguments& arguments) {
   const int64_t* const sizes = arguments.sizes;
   const int element = arguments.element_size;

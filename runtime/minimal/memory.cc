@@ -15,14 +15,14 @@
 namespace openreg::minimal {
 namespace {
 
-// ReserveMemory() sets these three numbers, which then stay constant.
+// ReserveMemory() sets these three numbers. They do not change afterwards.
 constinit uintptr_t addresses = 0;  // start of the addresses that orMalloc returns
-constinit size_t total_size = 0;    // bytes of all devices together
-constinit ptrdiff_t offset = 0;     // from an address to the memory behind it
+constinit size_t total_size = 0;    // total bytes of all devices
+constinit ptrdiff_t offset = 0;     // distance from an address to its memory
 
 constinit std::mutex mutex;  // guards the blocks
 
-// Returns the allocations of all devices, and pinned memory, keyed by base address.
+// Returns the table of all allocations and of pinned memory. The key is the base address.
 using Blocks = std::map<uintptr_t, Block>;
 Blocks& AllBlocks() {
   static Blocks& blocks = *new Blocks;  // never destroyed: other libraries free memory at exit
@@ -31,13 +31,13 @@ Blocks& AllBlocks() {
 
 constexpr size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
-// The caller of the following functions must hold the mutex.
+// The following functions require that the caller holds the mutex.
 
 void Add(uintptr_t base, size_t size, orMemoryType type, int device, bool registered) {
   AllBlocks()[base] = {base, size, type, device, registered};
 }
 
-// Returns the block that starts at the pointer, or end().
+// Returns the block of this kind that starts at the pointer, or end().
 Blocks::iterator StartingAt(const void* pointer, orMemoryType type, bool registered) {
   const auto block = AllBlocks().find(reinterpret_cast<uintptr_t>(pointer));
   return block != AllBlocks().end() && block->second.type == type &&
@@ -56,8 +56,8 @@ Blocks::iterator Containing(uintptr_t address) {
   return std::prev(next);
 }
 
-// Frees device memory and returns its pages to the operating system, so orMemTrim has nothing to
-// do.
+// Frees device memory and returns its pages to the operating system. orMemTrim therefore has
+// nothing to do.
 void Erase(Blocks::iterator block) {
   madvise(Translate(reinterpret_cast<void*>(block->first)), RoundUp(block->second.size),
           MADV_DONTNEED);
@@ -122,7 +122,8 @@ void* Translate(const void* pointer) {
 
 extern "C" {
 
-// Uses first fit: takes the first gap between the device's allocations that is large enough.
+// Uses first fit: allocates from the first gap between the device's allocations that is large
+// enough.
 OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
   RETURN_IF_ERROR(EnterWork(__func__));
   RETURN_IF_NULL(pointer);

@@ -2,11 +2,11 @@
 //
 // memory.h - device memory and pinned host memory.
 //
-// Device memory is one private mapping in the process, which represents the memory of a card. The
-// driver never reveals its address. orMalloc returns addresses in a second range of the same size
-// that nothing can access, so a host access to a device pointer faults, as it does with a card.
-// Only Translate() converts an address in the second range to one in the mapping. Only kernels and
-// copies call it, on stream threads.
+// Device memory is a private mapping in the process, which represents the memory of a card. The
+// driver never reveals the address of this mapping. orMalloc returns addresses in a second range of
+// the same size, which nothing can access. A host access to a device pointer therefore faults, as
+// it does with a card. Only Translate() converts an address in the second range to an address in
+// the mapping. Only kernels and copies call Translate(), on stream threads.
 //
 //   addresses from orMalloc (PROT_NONE)      | device 0 | device 1 | ...
 //   memory that kernels access (read-write)  | device 0 | device 1 | ...
@@ -23,12 +23,12 @@
 
 namespace openreg::minimal {
 
-inline constexpr size_t kPage = 4096;  // allocation sizes are rounded up to a multiple of it
+inline constexpr size_t kPage = 4096;  // allocation sizes are rounded up to a multiple of this
 
 // A live allocation, or pinned host memory.
 struct Block {
   uintptr_t base;
-  size_t size;  // as requested
+  size_t size;  // as requested by the program
   orMemoryType type;
   int device;       // -1 for host memory
   bool registered;  // pinned by orHostRegister; the driver must not free it
@@ -40,15 +40,15 @@ struct Block {
   }
 };
 
-// Reserves both address ranges. Called once, at the first use.
+// Reserves both address ranges. Called once, when the driver is first used.
 orError_t ReserveMemory(int device_count, size_t device_memory);
-// Frees all of a device's allocations.
+// Frees all allocations of a device.
 void FreeMemory(int device);
 
 // Returns the block that contains the address, if there is one.
 std::optional<Block> FindBlock(const void* pointer);
 bool IsDeviceAddress(const void* pointer);
-// Returns the address at which kernels access the byte. Returns a host address unchanged.
+// Returns the address at which kernels access the byte. A host address is returned unchanged.
 void* Translate(const void* pointer);
 
 }  // namespace openreg::minimal

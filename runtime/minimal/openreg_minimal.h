@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// openreg_minimal.h - the minimal driver's kernels, which programs request by name.
+// openreg_minimal.h - the kernels of the minimal driver. A program obtains them by name.
 //
-// openreg.h does not define how a program obtains a kernel. Here a program requests it by name, as
-// it would request a compiled kernel from a module on real hardware. All kernels take the same
-// arguments:
+// openreg.h does not define how a program obtains a kernel. Here, a program requests it by name,
+// like a compiled kernel from a module on real hardware. All kernels have the same arguments:
 //
 //   orKernel_t add;
 //   orGetKernel(&add, "add");
@@ -13,8 +12,8 @@
 //   orLaunchKernel(stream, add, &arguments, sizeof(arguments));
 //
 // A kernel visits all indices of `sizes`. The first `kept` dimensions are those of `out`. The
-// others, if any, are reduced: the results of their indices are added up. A stride of zero repeats
-// an operand (broadcasting), and strides in any order transpose it.
+// remaining dimensions, if any, are reduced: the results for their indices are added up. A stride
+// of zero repeats an operand (broadcasting). Strides in any order transpose it.
 //
 //   name                 out =                          elements
 //   fill                 the bytes of `scalar`          1, 2, 4 or 8 bytes
@@ -29,9 +28,9 @@
 //   mm                   sum of a * b: sizes are rows, columns, inner; kept is 2
 //   sleep                nothing, after `scalar` nanoseconds   no operands
 //
-// A launch whose `size` differs from the size of the struct returns orErrorInvalidValue. If an
-// operand is in neither live memory of the kernel's device nor pinned memory, the kernel fails with
-// orErrorLaunchFailure and writes nothing. Any thread may call these functions.
+// A launch returns orErrorInvalidValue if its `size` is not the size of the struct. Each operand
+// must be in live memory of the kernel's device or in pinned memory. Otherwise, the kernel fails
+// with orErrorLaunchFailure and writes nothing. Any thread may call these functions.
 #ifndef RUNTIME_MINIMAL_OPENREG_MINIMAL_H_
 #define RUNTIME_MINIMAL_OPENREG_MINIMAL_H_
 
@@ -43,7 +42,7 @@ extern "C" {
 
 #define OPENREG_MINIMAL_MAX_RANK 8
 
-// A tensor in memory: the address of its first element, and strides in elements.
+// A tensor in memory: the address of its first element, and its strides in elements.
 typedef struct orOperand {
   void* data;
   int64_t strides[OPENREG_MINIMAL_MAX_RANK];
@@ -51,8 +50,8 @@ typedef struct orOperand {
 
 typedef struct orKernelArguments {
   int rank;          // number of dimensions in `sizes`
-  int kept;          // how many of them are dimensions of `out`
-  int element_size;  // bytes
+  int kept;          // number of these dimensions that `out` has
+  int element_size;  // in bytes
   int64_t sizes[OPENREG_MINIMAL_MAX_RANK];
   orOperand out, a, b;
   union {
@@ -61,8 +60,8 @@ typedef struct orKernelArguments {
   };
 } orKernelArguments;
 
-// Returns orErrorInvalidValue if no kernel has this name. A kernel stays valid until the
-// process ends.
+// Gets the kernel with this name. Returns orErrorInvalidValue if there is none. A kernel stays
+// valid until the process ends.
 OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name);
 
 #ifdef __cplusplus

@@ -21,7 +21,7 @@ orError_t Report(const Failure& failure) {
   return failure.error == orSuccess ? orSuccess : Fail(failure.error, "%s", failure.text.c_str());
 }
 
-// Returns false if the queue is full.
+// Tries to queue the command. Returns false if the queue is full.
 bool Stream::TryQueue(Command* command, uint64_t* position, orError_t* error) {
   const std::lock_guard lock(mutex_);
   *error = stopped_ ? orErrorShutdown : orSuccess;
@@ -58,7 +58,7 @@ orError_t Stream::Queue(const char* function, Command command, uint64_t* positio
              : Fail(error, "%s: no thread can be started (ulimit -u)", function);
 }
 
-// Returns false if the command was dropped.
+// Waits for the command at the position. Returns false if the command was dropped.
 bool Stream::Await(uint64_t position) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= position || ended_; });
@@ -107,7 +107,7 @@ void Stream::Close() {
 void Stream::Stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  // A kernel that calls exit() never returns to the loop in Run().
+  // If this thread called exit() in a kernel, it never returns to the loop in Run().
   ended_ = !thread_.joinable() || ended_ || thread_.get_id() == std::this_thread::get_id();
   changed_.notify_all();
 }
@@ -142,7 +142,8 @@ void Stream::Run() {
     thread_state.device = device_;
     failure.error = command.run ? command.run(&failure.text) : orSuccess;
     failure.order = ++failure_count;
-    Failure* const own = std::exchange(command, {}).failure;  // releases what the command holds
+    // Also destroys everything that the command owns.
+    Failure* const own = std::exchange(command, {}).failure;
     lock.lock();
     if (failure.error != orSuccess && (own != nullptr || failure_.error == orSuccess)) {
       (own != nullptr ? *own : failure_) = std::move(failure);
@@ -155,7 +156,7 @@ void Stream::Run() {
 }
 
 Streams& Streams::Get() {
-  static Streams& streams = *new Streams;  // never destroyed: its threads may run until the end
+  static Streams& streams = *new Streams;  // never destroyed: the threads may run until the end
   return streams;
 }
 
@@ -256,7 +257,7 @@ void Streams::ShutDown() {
   for (const std::shared_ptr<Stream>& stream : streams) {
     stream->Stop();
   }
-  const std::lock_guard lock(mutex_);  // JoinEnded may run in another thread
+  const std::lock_guard lock(mutex_);  // JoinEnded may be running in another thread
   for (const std::shared_ptr<Stream>& stream : streams) {
     stream->Join();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements openreg.h's functions for streams, host functions and device synchronization.
+// Implements the functions of openreg.h for streams, host functions and device synchronization.
 #include "runtime/minimal/driver.h"
 #include "runtime/minimal/memory.h"
 #include "runtime/minimal/stream.h"

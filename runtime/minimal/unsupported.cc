@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Defines the tier 3 functions: graphs, memory and events shared by processes, and activity
-// records. Each returns orErrorNotSupported, except the three that callers use before they know
-// what the driver supports.
+// Defines the tier 3 functions: graphs, memory and events that processes share, and activity
+// records. Each function returns orErrorNotSupported. There are three exceptions: functions that
+// callers use before they know what the driver supports.
 #include <utility>
 
 #include "runtime/minimal/driver.h"

@@ -2,9 +2,9 @@
 //
 // spin_lock.h - a one-byte lock for critical sections of a few dozen instructions.
 //
-// Taking a free lock costs one atomic exchange. A waiter spins for about the length of such a
-// section, then yields, then sleeps, because on a busy machine the holder may lose its core for
-// milliseconds. Any thread may call it.
+// Acquiring a free lock costs one atomic exchange. A waiter first spins for about the length of
+// such a section, then yields, then sleeps: on a busy machine, the thread that holds the lock may
+// be descheduled for milliseconds. Any thread may call it.
 #ifndef RUNTIME_SYNC_SPIN_LOCK_H_
 #define RUNTIME_SYNC_SPIN_LOCK_H_
 
@@ -15,7 +15,7 @@
 
 namespace openreg {
 
-// Hints to the core that this is a spin loop.
+// Tells the CPU core that this is a spin loop.
 inline void SpinPause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -24,7 +24,7 @@ inline void SpinPause() {
 #endif
 }
 
-// Paces a loop that waits for another thread's next step: Pause() spins at first, then yields, then
+// Paces a loop that waits for another thread. Pause() spins at first, later yields, and finally
 // sleeps.
 class Backoff {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: copies and fills. Tier 2: their order in streams, and pinned memory.
+// Tests copies and fills (tier 1), and their order in streams and pinned memory (tier 2).
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -51,7 +51,8 @@ TEST_F(Tier1CopyTest, SyncCopiesFollowTheDefaultStreamAndReturnItsErrorOnce) {
   EXPECT_EQ(ReadWord(memory + kCount - 1), 42u);
   const orError_t launched = TestedDriver().launch_failing(nullptr);
   if (launched != orSuccess) {
-    EXPECT_FAILS(launched, orErrorLaunchFailure);  // with launch blocking
+    // With launch blocking, the launch returns the error.
+    EXPECT_FAILS(launched, orErrorLaunchFailure);
     return;
   }
   uint32_t read = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: devices. Tier 2: orDeviceReset, launch blocking.
+// Tests devices (tier 1), and orDeviceReset and launch blocking (tier 2).
 #include <climits>
 #include <cstring>
 #include <iterator>
@@ -118,7 +118,7 @@ TEST_F(Tier2DeviceTest, ResetWaitsAndReleasesEverythingOfItsDevice) {
     Sleep(5);
     ran = true;
   }));
-  EXPECT_OK(TestedDriver().launch_failing(stream));  // its error is dropped
+  EXPECT_OK(TestedDriver().launch_failing(stream));  // the reset must drop this error
   EXPECT_OK(TestedDriver().launch_failing(nullptr));
   ASSERT_OK(orDeviceReset());
   EXPECT_TRUE(ran.load());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: errors and the version.
+// Tests errors and the version (tier 1).
 #include "runtime/device/cts/fixture.h"
 
 namespace openreg::cts {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 2: events.
+// Tests events (tier 2).
 #include <cstdint>
 
 #include "runtime/device/cts/fixture.h"
@@ -95,7 +95,7 @@ TEST_F(Tier2EventTest, OutlivesTheStreamItCaptured) {
   gate.Open();
   EXPECT_OK(orStreamSynchronize(consumer));
   EXPECT_OK(orEventSynchronize(event));
-  // A stream that takes the place of the destroyed one does not make the event incomplete.
+  // A stream that reuses the destroyed stream's resources must not make the event incomplete.
   ASSERT_OK(orDeviceSynchronize());
   for (int round = 0; round < 4; ++round) {
     const orStream_t next = CreateStream();
@@ -209,7 +209,8 @@ TEST_F(Tier2EventTest, DestroyingAnEventDoesNotDisturbWaiters) {
   ASSERT_OK(orEventRecord(event, producer));
   ASSERT_OK(orStreamWaitEvent(consumer, event, 0));
   ASSERT_OK(orEventDestroy(event));
-  const orEvent_t reuse = CreateEvent(orEventEnableTiming);  // may take the place of the first one
+  // May reuse the resources of the first event.
+  const orEvent_t reuse = CreateEvent(orEventEnableTiming);
   EXPECT_OK(orEventQuery(reuse));
   EXPECT_EQ(orStreamQuery(consumer), orErrorNotReady);
   gate.Open();

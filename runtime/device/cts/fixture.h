@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// fixture.h - shared by the tests of the suite: checks of an error together with the last error of
-// the thread, memory that is freed after each test, and commands that end when the test says so.
+// fixture.h - the common code of the suite's tests: checks of an error and of the thread's last
+// error, memory that is freed after each test, and commands that run until the test ends them.
 #ifndef RUNTIME_DEVICE_CTS_FIXTURE_H_
 #define RUNTIME_DEVICE_CTS_FIXTURE_H_
 
@@ -47,10 +47,11 @@ inline testing::AssertionResult FailsWith(const char* call, const char*, orError
 
 #define EXPECT_OK(call) EXPECT_PRED_FORMAT1(openreg::cts::Succeeds, call)
 #define ASSERT_OK(call) ASSERT_PRED_FORMAT1(openreg::cts::Succeeds, call)
-// Checks that the call returns this error, which becomes the thread's last error and has a detail.
+// Checks that the call returns this error, that the error becomes the thread's last error, and that
+// it has a detail.
 #define EXPECT_FAILS(call, error) EXPECT_PRED_FORMAT2(openreg::cts::FailsWith, call, error)
 
-// Waits until `done` returns true; returns false after a time that no healthy machine needs.
+// Waits until `done` returns true. Returns false after a timeout that no healthy machine reaches.
 template <class Done>
 bool Eventually(Done done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -67,7 +68,7 @@ inline void Sleep(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-// Queues any function on a stream (tier 2).
+// Queues any function on a stream (requires tier 2).
 inline orError_t QueueFunction(orStream_t stream, std::function<void()> function) {
   auto owned = std::make_unique<std::function<void()>>(std::move(function));
   const auto run = [](void* data) {
@@ -81,8 +82,8 @@ inline orError_t QueueFunction(orStream_t stream, std::function<void()> function
   return error;
 }
 
-// A command that runs until the test opens the gate. The destructor opens it, so that a failing
-// test does not hang. Copies share the gate.
+// A command that runs until the test opens the gate. The destructor opens the gate, so that a
+// failing test does not hang. Copies share the gate.
 class Gate {
  public:
   Gate() = default;
@@ -125,7 +126,7 @@ class DriverTest : public testing::Test {
       EXPECT_OK(orDeviceSynchronize());
     }
     for (void* pointer : allocated_) {
-      (void)orFree(pointer);  // unless the test has freed it
+      (void)orFree(pointer);  // fails if the test has already freed it
     }
     orGetLastError();
   }
@@ -148,7 +149,7 @@ class DriverTest : public testing::Test {
     EXPECT_OK(orMemcpy(&word, device, sizeof(word), orMemcpyDeviceToHost));
     return word;
   }
-  // Bytes whose values identify their positions.
+  // Returns bytes whose values depend on their positions.
   static std::vector<unsigned char> Pattern(size_t size) {
     std::vector<unsigned char> bytes(size);
     for (size_t index = 0; index < size; ++index) {
@@ -166,8 +167,8 @@ class DriverTest : public testing::Test {
   std::vector<void*> allocated_;
 };
 
-// Tests of tier 2 and above. Launches are asynchronous in every configuration: a test that queues
-// work behind a gate would otherwise wait for the gate.
+// Tests of tier 2 and above. Launches are asynchronous in every configuration, because a test that
+// queues work behind a gate would otherwise wait for the gate.
 class Tier2Test : public DriverTest {
  protected:
   void SetUp() override {

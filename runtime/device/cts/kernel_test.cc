@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: kernels and their errors. Tier 2: launch blocking, host functions.
+// Tests kernels and their errors (tier 1), and launch blocking and host functions (tier 2).
 #include <atomic>
 
 #include "runtime/device/cts/fixture.h"
@@ -10,7 +10,8 @@ namespace {
 
 class Tier1KernelTest : public DriverTest {
  protected:
-  // Launches a kernel that fails; the error comes from the launch or from the synchronization.
+  // Launches a kernel that fails, and returns its error. With launch blocking, the error comes from
+  // the launch, otherwise from the synchronization.
   static orError_t FailAndSynchronize() {
     const orError_t launched = TestedDriver().launch_failing(nullptr);
     return launched != orSuccess ? launched : orStreamSynchronize(nullptr);
@@ -65,7 +66,7 @@ TEST_F(Tier2KernelTest, TheSynchronizationReturnsTheError) {
   const orStream_t stream = CreateStream();
   ASSERT_OK(TestedDriver().launch_failing(stream));
   ASSERT_TRUE(Eventually([&] { return orStreamQuery(stream) == orSuccess; }));
-  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // a query does not return it
+  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // a query must not return the error
   EXPECT_FAILS(orStreamSynchronize(stream), orErrorLaunchFailure);
   EXPECT_OK(orStreamSynchronize(stream));
 }
@@ -74,7 +75,7 @@ TEST_F(Tier2KernelTest, TheDeviceReturnsTheErrorsOfItsStreamsOneByOne) {
   for (int number = 0; number < 3; ++number) {
     const orStream_t stream = CreateStream();
     ASSERT_OK(TestedDriver().launch_failing(stream));
-    ASSERT_OK(TestedDriver().launch_failing(stream));  // only the first error is kept
+    ASSERT_OK(TestedDriver().launch_failing(stream));  // only the first error is stored
   }
   for (int number = 0; number < 3; ++number) {
     EXPECT_FAILS(orDeviceSynchronize(), orErrorLaunchFailure);
@@ -83,13 +84,13 @@ TEST_F(Tier2KernelTest, TheDeviceReturnsTheErrorsOfItsStreamsOneByOne) {
 }
 
 TEST_F(Tier2KernelTest, WithLaunchBlockingTheLaunchReturnsTheKernelsOwnError) {
-  ASSERT_OK(TestedDriver().launch_failing(nullptr));  // from before
+  ASSERT_OK(TestedDriver().launch_failing(nullptr));  // an error before the blocking launches
   ASSERT_OK(orSetLaunchBlocking(1));
   auto* memory = Allocate<uint32_t>(1 << 20);
   EXPECT_FAILS(TestedDriver().launch_failing(nullptr), orErrorLaunchFailure);
   EXPECT_OK(TestedDriver().launch_fill(nullptr, memory, 1 << 20, 1));
   EXPECT_OK(orStreamQuery(nullptr));
-  // The stream still has the earlier error.
+  // The stream must still have the error that occurred before.
   EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorLaunchFailure);
   EXPECT_OK(orStreamSynchronize(nullptr));
 }

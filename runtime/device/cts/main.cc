@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs the tests for those parts of the interface that the driver has. The name of each test suite
-// begins with the tag of its part.
+// Runs the tests for the parts of the interface that the driver has. The name of each test suite
+// begins with the tag of the part that it tests.
 #include <gtest/gtest.h>
 
 #include <string>

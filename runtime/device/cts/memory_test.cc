@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: device memory and pointer attributes. Tier 2: pinned memory.
+// Tests device memory and pointer attributes (tier 1), and pinned memory (tier 2).
 #include <algorithm>
 #include <cstring>
 #include <iterator>

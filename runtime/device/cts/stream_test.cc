@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 1: default streams. Tier 2: other streams, and host waits.
+// Tests default streams (tier 1), and other streams and host waits (tier 2).
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -52,7 +52,7 @@ TEST_F(Tier1StreamTest, ForeignHandlesAreErrors) {
 TEST_F(Tier2StreamTest, CommandsRunInOrder) {
   const orStream_t stream = CreateStream();
   std::vector<int> order;
-  for (int number = 0; number < 3000; ++number) {  // more than a queue may hold
+  for (int number = 0; number < 3000; ++number) {  // more than the capacity of a typical queue
     ASSERT_OK(QueueFunction(stream, [&order, number] { order.push_back(number); }));
   }
   ASSERT_OK(orStreamSynchronize(stream));
@@ -71,7 +71,7 @@ TEST_F(Tier2StreamTest, StreamsAreIndependentOfEachOther) {
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_TRUE(ran.load());
   EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
-  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // a result, not an error
+  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // orErrorNotReady is a result and not an error
   gate.Open();
   EXPECT_OK(orStreamSynchronize(nullptr));
   EXPECT_OK(orStreamQuery(nullptr));
@@ -118,7 +118,7 @@ TEST_F(Tier2StreamTest, StaleHandlesAndHandlesOfEventsAreErrors) {
   const orStream_t stale = CreateStream();
   ASSERT_OK(orStreamDestroy(stale));
   const orEvent_t event = CreateEvent();
-  (void)CreateStream();  // may take the place of the destroyed one
+  (void)CreateStream();  // may reuse the resources of the destroyed stream
   int value = 0;
   for (orStream_t handle : {stale, reinterpret_cast<orStream_t>(event)}) {
     EXPECT_FAILS(orStreamDestroy(handle), orErrorInvalidHandle);
@@ -144,7 +144,7 @@ TEST_F(Tier2StreamTest, DestroyDoesNotWaitAndQueuedCommandsStillRun) {
   ASSERT_OK(orStreamDestroy(stream));
   EXPECT_EQ(ran.load(), 0);
   gate.Open();
-  EXPECT_OK(orDeviceSynchronize());  // also waits for destroyed streams
+  EXPECT_OK(orDeviceSynchronize());  // must also wait for destroyed streams
   EXPECT_EQ(ran.load(), 10);
 }
 
@@ -203,7 +203,7 @@ TEST_F(Tier2StreamTest, AFullQueueMakesTheCallerWaitAndLosesNothing) {
     }
   });
   int before = -1;
-  while (queued != before) {  // until the queue is full or has taken all
+  while (queued != before) {  // until the queue is full or contains all functions
     before = queued;
     Sleep(50);
   }
@@ -214,7 +214,8 @@ TEST_F(Tier2StreamTest, AFullQueueMakesTheCallerWaitAndLosesNothing) {
   EXPECT_EQ(ran.load(), 20000);
 }
 
-// The gate that a stream waits for opens only after the hook has been called.
+// Hooks that open the gate for which the stream waits. A wait can therefore end only if it calls
+// the hooks.
 Gate* gate_of_hooks = nullptr;
 std::atomic<int> hooks_inside{0};
 std::atomic<int> hooks_called{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Calls all functions of tiers 1 and 2 from several threads at a time.
+// Calls all functions of tiers 1 and 2 from several threads at the same time.
 #include <mutex>
 #include <random>
 
@@ -29,7 +29,7 @@ class Tier2ThreadTest : public Tier2Test {
 
 TEST_F(Tier2ThreadTest, ThreadsShareAStream) {
   const orStream_t stream = CreateStream();
-  int counter = 0;  // only commands of the stream access it
+  int counter = 0;  // needs no lock, because only commands of the stream access it
   OnAllThreads([&](int) {
     for (int round = 0; round < kRounds; ++round) {
       ASSERT_OK(QueueFunction(stream, [&counter] { ++counter; }));
@@ -44,7 +44,7 @@ TEST_F(Tier2ThreadTest, ThreadsShareAStream) {
 
 TEST_F(Tier2ThreadTest, EventsOrderStreamsOfAllThreads) {
   std::mutex mutex;
-  int counter = 0;  // an event orders each access after the previous one
+  int counter = 0;  // needs no lock, because the events order all accesses
   const orEvent_t last = CreateEvent();
   OnAllThreads([&](int) {
     const orStream_t stream = CreateStream();

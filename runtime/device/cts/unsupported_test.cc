@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tier 3, for a driver that lacks one of its parts: each function of that part returns
-// orErrorNotSupported, except those that callers use to find out whether the part exists.
+// Tests a driver that lacks a part of tier 3. Each function of that part must return
+// orErrorNotSupported, except the functions with which callers find out whether the part exists.
 #include "runtime/device/cts/fixture.h"
 
 namespace openreg::cts {
