@@ -26,8 +26,8 @@ Mode mode() {
   return mode;
 }
 
-// Runs the kernel on aliases, in stream order and on a thread chosen by the driver, like every
-// kernel. The kernel may reference this frame, which waits for it.
+// Queues the kernel on aliases, in stream order like every kernel, and waits for it. Therefore the
+// kernel may use references to local variables of this function.
 void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                   Stack* stack) {
   if (mode() == Mode::kCopy) {
@@ -48,8 +48,8 @@ void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Ca
   run_on_host(op, handle, call, stack, execution);
 }
 
-// Returns whether the metadata of an earlier call may be used. It may not if there are CPU tensors,
-// because their values, such as lengths, may determine the sizes of results.
+// Returns whether the call may use the metadata of an earlier call. A call with CPU tensors may
+// not, because the values of these tensors, such as lengths, may determine the sizes of results.
 bool uses_cache(const AliasOperator& op, const Call& call) {
   return op.cacheable && !op.inconsistent.load(std::memory_order_relaxed) && !call.on_host;
 }

@@ -174,8 +174,8 @@ TEST(HostFallbackTest, CallsAreCounted) {
   fallback_reset();
   at::exp(x);
   at::exp(x);
-  // torch implements the functional variant with the out= variant, whose output is also copied to
-  // the host.
+  // torch implements the functional variant by calling the out= variant, whose output is also an
+  // argument and is therefore copied to the host, too.
   const FallbackRecord record = record_of("aten::exp.out");
   EXPECT_EQ(record.calls, 2U);
   EXPECT_EQ(record.synchronous, 2U);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the fallback stores per operator: properties of its arguments from its schema, and the
-// counters of its calls. The registry owns one for each operator that ever fell back and never
-// destroys it, so its name can be used in launches. Any thread may use it; everything except the
-// counters is constant after find_operator() has returned it.
+// The fallback's data about an operator: properties of its arguments from its schema, and the
+// counters of its calls. The registry owns an object for each operator that ever fell back. Because
+// it never destroys the object, launches can use the object's name. Any thread may use the object.
+// Everything except the counters is constant after find_operator() has returned it.
 #ifndef ATEN_FALLBACK_OPERATOR_H_
 #define ATEN_FALLBACK_OPERATOR_H_
 
@@ -19,8 +19,8 @@
 
 namespace openreg {
 
-// The properties and counters of one operator. A kind of fallback may derive its own class,
-// constructed from the operator's handle.
+// The properties and counters of one operator. A kind of fallback may derive its own class from it;
+// the derived class must be constructible from the operator's handle.
 struct Operator {
   explicit Operator(const c10::OperatorHandle& handle);
   virtual ~Operator() = default;
@@ -28,12 +28,12 @@ struct Operator {
   Operator& operator=(const Operator&) = delete;
 
   const std::string name;               // "aten::add.Tensor"
-  bool random = false;                  // takes a generator
+  bool random = false;                  // has a generator argument
   const char* irreplaceable = nullptr;  // the reason why it must not fall back (policy.h)
-  std::vector<bool> writes;             // for each argument: the operator writes to it
-  std::vector<bool> takes_host;         // for each argument: it may be on the CPU
-  bool reports = false;                 // waits, and raises an error for invalid data
-  std::optional<size_t> check_errors;   // the argument that requests such errors
+  std::vector<bool> writes;             // for each argument: whether the operator writes to it
+  std::vector<bool> takes_host;         // for each argument: whether it may be on the CPU
+  bool reports = false;                 // waits, and throws an error for invalid data
+  std::optional<size_t> check_errors;   // index of the argument that requests such errors
 
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> asynchronous{0};
