@@ -182,8 +182,8 @@ void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle&
   const at::Context& context = at::globalContext();
   const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +
                          static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());
-  // A key other than 0 makes launch() check the call: these operators may not support even the
-  // common dtypes.
+  // The key must not be 0: launch() would skip the check for common dtypes, which these operators
+  // may not support.
   const uint64_t key = argument_key(1, overlaps, range_key(arguments), flags);
   launch_kernel({.name = op.name.c_str(),
                  .cost = call.numel * kCostPerElement,
