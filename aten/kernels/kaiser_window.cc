@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // kaiser_window, implemented through torch's DispatchStub. It is the only window function that
-// torch does not compose of other operators. Any thread may call it.
+// torch does not implement with other operators. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/TensorIterator.h>
