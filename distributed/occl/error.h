@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// error.h - the result of an internal function, with its message. It is a plain value.
+// error.h - the result of an internal function, with an error message. It is a plain value.
 #ifndef DISTRIBUTED_OCCL_ERROR_H_
 #define DISTRIBUTED_OCCL_ERROR_H_
 

@@ -88,7 +88,7 @@ class Buffer {
   void* memory_ = nullptr;
 };
 
-// Returns the input value of a rank at `index`, which differs between ranks.
+// Returns the input value of a rank at `index`. The values differ between ranks.
 int32_t Value(int rank, size_t index) {
   return static_cast<int32_t>(index % 1000) + 1000 * (rank + 1);
 }
@@ -100,8 +100,8 @@ std::vector<int32_t> Values(int rank, size_t count) {
   return values;
 }
 
-// The parameters are the numbers of ranks and elements. The latter are within a slot, at its limit,
-// and above it, through device memory.
+// The parameters are the number of ranks and the number of elements. Some element counts fit into a
+// slot, some are at its limit, and some are above it and use device memory.
 class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
  protected:
   void Run(const std::function<void(Rank&, size_t)>& function) {
@@ -113,7 +113,7 @@ class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
 INSTANTIATE_TEST_SUITE_P(Sizes, CollectiveTest,
                          testing::Combine(testing::Values(1, 2, 3, 4),
                                           testing::Values(0, 1, 7, 5461, 16384, 16385, 100'003)));
-// Messages so large that copies bypass the cache (streaming_copy.h).
+// Messages that are so large that their copies bypass the cache (streaming_copy.h).
 INSTANTIATE_TEST_SUITE_P(Large, CollectiveTest,
                          testing::Combine(testing::Values(2), testing::Values(4'200'001)));
 
@@ -360,8 +360,9 @@ TEST(OcclTest, MessagesAreMatchedByTagAndOrder) {
                              rank.stream, nullptr));
       }
     }
-    // So far rank 0 has sent seven messages with tags 0 and 1 and six with tag 2, and rank 1 has
-    // posted seven receives with tags 2 and 1 and six with tag 0. This adds the missing two.
+    // At this point, rank 0 has sent seven messages each with tags 0 and 1, and six with tag 2.
+    // Rank 1 has posted seven receives each for tags 2 and 1, and six for tag 0. Add the two
+    // missing calls.
     if (rank.rank == 0) {
       buffers.push_back(std::make_unique<Buffer<int32_t>>(std::vector<int32_t>(2, 20)));
       EXPECT_OCCL(occlSend(buffers.back()->data(), 2, occlInt32, 1, 2, rank.comm, rank.stream));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// transfer.cc - matches the sends and receives of a batch with those of other ranks.
+// transfer.cc - matches a batch's sends and receives with those of other ranks.
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -109,8 +109,8 @@ Status Batch::RunTransfers(std::vector<Transfer> transfers) {
   }
   Status failed;
   const Transfer* waiting = nullptr;
-  // Advances the transfers in order: a receive must not overtake an earlier one with the same rank
-  // and tag.
+  // Advances the transfers in order, because a receive must not overtake an earlier one with the
+  // same rank and tag.
   const auto advance = [&] {
     bool moved = true;
     while (moved && failed.ok()) {
