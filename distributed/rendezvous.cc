@@ -77,7 +77,7 @@ class Participant {
                      " did not reach the rendezvous within ", timeout_.count(), " ms: ", detail);
   }
 
-  // Sleeps for `round` milliseconds, but for at most 20.
+  // Sleeps for `round` milliseconds, at most 20.
   void pause(int round) const { std::this_thread::sleep_for(milliseconds(std::min(round, 20))); }
 
   // Collects the notes of all ranks, including their numbers. The length of each note precedes it.

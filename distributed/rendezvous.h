@@ -7,8 +7,8 @@
 // numbers that it has seen. A rank agrees if the list contains its own number. Rank 0 continues
 // when all ranks have agreed to the same list.
 //
-// The functions are stateless. Any thread may call them, but for each store and prefix there may be
-// only one rendezvous at a time.
+// The functions are stateless. Any thread may call them, but there may be only one rendezvous at a
+// time for each store and prefix.
 #ifndef DISTRIBUTED_RENDEZVOUS_H_
 #define DISTRIBUTED_RENDEZVOUS_H_
 

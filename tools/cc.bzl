@@ -120,8 +120,7 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
     openreg_shared_object(
         name = soname,
         libs = [lib + "_shared" for lib in libs],
-        # The libraries are in torch_openreg/lib of the installed wheel; torch/lib is relative to
-        # that folder.
+        # In a wheel, the library is in torch_openreg/lib, from where ../../torch/lib is torch's folder.
         rpaths = ["$$ORIGIN"] + (["$$ORIGIN/../../torch/lib"] if torch else []),
         soname = soname,
         visibility = visibility,

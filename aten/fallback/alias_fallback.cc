@@ -26,8 +26,9 @@ Mode mode() {
   return mode;
 }
 
-// Queues the kernel on aliases, in stream order like every kernel, and waits for it. Therefore the
-// kernel may use references to local variables of this function.
+// Runs the operator and waits for it. Unless copies are requested, queues the kernel on aliases, in
+// stream order like every kernel. Because of the wait, the kernel may use references to local
+// variables of this function.
 void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                   Stack* stack) {
   if (mode() == Mode::kCopy) {

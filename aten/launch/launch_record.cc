@@ -16,7 +16,7 @@ class RecordHome {
       if (own_ == nullptr) {
         auto fresh = std::make_unique<LaunchRecord>();
         fresh->home = this;
-        return fresh.release();  // release() passes ownership to this home
+        return fresh.release();  // owned by this home after LaunchRecord::release()
       }
     }
     LaunchRecord* const record = own_;
