@@ -51,7 +51,7 @@ struct Call {
   std::string op;
   // The dtypes of all tensor arguments, including those in lists.
   std::vector<ScalarType> tensors;
-  // The argument "dtype".
+  // The value of the argument "dtype".
   std::optional<ScalarType> dtype;
 };
 

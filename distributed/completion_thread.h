@@ -32,8 +32,8 @@ class CompletionThread {
   CompletionThread(const CompletionThread&) = delete;
   CompletionThread& operator=(const CompletionThread&) = delete;
 
-  // Returns the thread that completes Work.get_future_result in this process. A forked child gets
-  // its own.
+  // Returns the thread that completes the futures of Work.get_future_result in this process. A
+  // forked child process gets its own thread.
   static CompletionThread& for_results();
 
   // Calls the function when the work has finished or failed. Keeps the work alive until that time.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// torch's header needs fmt, and libtorch does not export its own copy.
+// torch's header needs the library fmt, and libtorch does not export its copy. Therefore compile
+// fmt into this file.
 #define FMT_HEADER_ONLY
 #include "distributed/flight_recorder.h"
 

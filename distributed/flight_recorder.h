@@ -50,7 +50,7 @@ struct RecordedGroup {
 
 // An operation as the recorder stores it.
 struct RecordedOperation {
-  std::string name;  // "all_reduce", "send 0->1"
+  std::string name;  // for example "all_reduce" or "send 0->1"
   bool point_to_point;
   uint64_t sequence;                        // index among the group's collectives or messages
   uint64_t number;                          // index among all of the group's operations

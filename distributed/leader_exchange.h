@@ -87,7 +87,7 @@ class LeaderExchange {
   const Topology& topology_;
   const int process_;
   std::mutex mutex_;   // guards the next three members
-  int64_t tasks_ = 0;  // tasks that are enqueued or running
+  int64_t tasks_ = 0;  // number of tasks that are enqueued or running
   int64_t running_ = 0;
   std::vector<std::unique_ptr<Task>> done_;
   std::condition_variable_any begun_;

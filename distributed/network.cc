@@ -195,7 +195,7 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
       try {
         receive_checked(message, header, words);
       } catch (...) {
-        abort();  // ends the other waits
+        abort();  // end the other waits
         throw;
       }
     };
@@ -219,7 +219,7 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
         steps.emplace_back([this, data] { finish(data); });
       }
     } catch (...) {
-      abort();  // ends the messages that have already started
+      abort();  // end the messages that have already started
       throw;
     }
   }

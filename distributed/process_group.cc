@@ -208,7 +208,7 @@ void ProcessGroupOCCL::record(const WorkOCCL::Operation& operation, uint64_t seq
                               Pending& pending) {
   if (!recorded_.has_value()) {
     std::vector<uint64_t> members = options_->global_ranks_in_group;
-    if (members.empty()) {  // the group has all ranks
+    if (members.empty()) {  // an empty list means all ranks
       members.resize(static_cast<size_t>(getSize()));
       std::iota(members.begin(), members.end(), 0);
     }

@@ -99,7 +99,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs,
                                           std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options) override;
-  // Synchronizes the ranks only through the store. Does not wait for operations on the device.
+  // Synchronizes the ranks only through the store, without waiting for operations on the device.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int peer, int tag) override;

@@ -287,7 +287,7 @@ class Allocator final : public symmetric::SymmetricMemoryAllocator {
   }
 
   std::mutex mutex_;
-  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // of live tensors
+  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // those of live tensors
 };
 
 const bool registered = [] {

@@ -47,7 +47,7 @@ struct SymmetricPeers {
 
 class SymmetricAllocation {
  public:
-  // Allocates the memory and waits until its signal pad is zero.
+  // Allocates the memory and waits until its signal pad has been set to zero.
   SymmetricAllocation(size_t bytes, c10::DeviceIndex device, std::optional<std::string> group);
   ~SymmetricAllocation();
   SymmetricAllocation(const SymmetricAllocation&) = delete;

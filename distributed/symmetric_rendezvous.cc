@@ -80,7 +80,7 @@ Members members_of(const std::string& name) {
     members.size = info.world_size;
     members.store = info.store;
   }
-  if (members.global_ranks.empty()) {  // the group has all ranks
+  if (members.global_ranks.empty()) {  // an empty list means all ranks
     members.global_ranks.resize(static_cast<size_t>(members.size));
     std::iota(members.global_ranks.begin(), members.global_ranks.end(), 0);
   }

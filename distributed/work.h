@@ -44,7 +44,7 @@ class WorkOCCL final : public c10d::Work {
  public:
   struct Operation {
     c10d::OpType type;
-    std::string name;  // "occl:all_reduce"
+    std::string name;  // for example "occl:all_reduce"
     uint64_t sequence;
     c10::Device device;
     std::vector<at::Tensor> inputs;

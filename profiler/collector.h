@@ -58,9 +58,9 @@ class ActivityCollector {
   uint64_t dropped_ = 0;
   uint64_t dropped_before_ = 0;
 
-  std::mutex mutex_;  // guards the members below; never held during a driver call
+  std::mutex mutex_;  // guards the members below; never locked during a driver call
   size_t bytes_left_ = 0;
-  std::map<void*, Records> in_use_;  // buffers that the driver writes to, by address
+  std::map<void*, Records> in_use_;  // buffers to which the driver writes, by address
   std::vector<std::vector<orActivity>> returned_;
 };
 

@@ -159,7 +159,7 @@ TEST(CollectorTest, SessionsLoseNothing) {
     ASSERT_EQ(collector.dropped(), 0U);
     ASSERT_EQ(records.size(), recorded() - before) << "session " << sessions;
     all += records.size();
-    // Count calls and kernels by correlation.
+    // Count the calls and the kernels by correlation.
     std::map<uint32_t, std::pair<int, int>> launches;
     for (const orActivity& record : records) {
       if (record.kind == orActivityKernel) {

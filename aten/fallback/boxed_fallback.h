@@ -14,11 +14,11 @@
 
 namespace openreg {
 
-// How one kind of fallback runs an operator.
+// The functions of one kind of fallback.
 struct FallbackKind {
   void (*run)(Operator& op, const c10::OperatorHandle& handle, const Call& call,
               torch::jit::Stack* stack);
-  // Returns the part of the warning that says when the host waits for the call (policy.h).
+  // Returns the part of the warning that states when the host waits for the call (policy.h).
   const char* (*wait)(const Operator& op, const Call& call);
 };
 

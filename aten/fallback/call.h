@@ -22,11 +22,11 @@ namespace openreg {
 struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;       // the number of elements of all device tensors
-  bool has_parts = false;  // a tensor is sparse, quantized or nested (tensor_parts.h)
-  bool sparse = false;     // a tensor is sparse
-  bool on_host = false;    // an argument is a CPU tensor that is not 0-dim
-  bool to_cpu = false;     // the call requests a result on the CPU
-  bool reports = false;    // this call must throw errors about the data
+  bool has_parts = false;  // whether a tensor is sparse, quantized or nested (tensor_parts.h)
+  bool sparse = false;     // whether a tensor is sparse
+  bool on_host = false;    // whether an argument is a CPU tensor that is not 0-dim
+  bool to_cpu = false;     // whether the call requests a result on the CPU
+  bool reports = false;    // whether this call must throw errors about the data
 };
 
 // Returns the properties of a call whose first argument is stack[first]. Throws if tensors are on

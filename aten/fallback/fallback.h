@@ -20,10 +20,10 @@
 
 namespace openreg {
 
-// What the fallback did for one operator since the last reset.
+// Statistics of one operator's fallbacks since the last reset.
 struct FallbackRecord {
-  std::string name;    // "aten::sort.stable"
-  uint64_t calls = 0;  // asynchronous + synchronous
+  std::string name;    // for example "aten::sort.stable"
+  uint64_t calls = 0;  // sum of the two counts below
   uint64_t asynchronous = 0;
   uint64_t synchronous = 0;
   uint64_t bytes_in = 0;   // bytes of arguments copied to the host; aliases copy nothing

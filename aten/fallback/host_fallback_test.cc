@@ -134,7 +134,7 @@ TEST(HostFallbackTest, CopiesConvertAndBroadcast) {
 }
 
 TEST(HostFallbackTest, AcceleratorOperatorsRunTheCpuOperator) {
-  c10::register_privateuse1_backend("openreg");  // autograd queries the stream
+  c10::register_privateuse1_backend("openreg");  // for autograd, which queries the stream
   const at::Tensor x = at::randn({2, 3, 8, 8});
   at::Tensor weight = at::randn({4, 3, 3, 3}).requires_grad_();
   at::Tensor bias = at::randn({4}).requires_grad_();

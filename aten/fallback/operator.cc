@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-// An argument of an operator.
+// Identifies an argument of an operator by name.
 struct NamedArgument {
   std::string_view operation;
   std::string_view argument;

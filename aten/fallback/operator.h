@@ -43,11 +43,11 @@ struct Operator {
   std::atomic<uint64_t> ns{0};
 };
 
-// Returns the operator; the first call creates it with `make`.
+// Returns the data of the operator. The first call creates it with `make`.
 Operator& find_operator(const c10::OperatorHandle& handle,
                         std::unique_ptr<Operator> (*make)(const c10::OperatorHandle&));
 
-// Returns the operator as a T. All operators of a process must have the same type.
+// Returns the data of the operator as a T. All operators of a process must use the same T.
 template <class T>
 T& find_operator(const c10::OperatorHandle& handle) {
   return static_cast<T&>(find_operator(

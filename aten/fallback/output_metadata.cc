@@ -22,8 +22,8 @@ namespace {
 
 // Operators whose output shapes or errors depend on data although torch does not tag them as such.
 constexpr std::string_view kExceptions[] = {
-    "aten::_padded_dense_to_jagged_forward",      // the default size is the sum of the lengths
-    "aten::_validate_compressed_sparse_indices",  // its only effect is an error
+    "aten::_padded_dense_to_jagged_forward",      // by default, the size is the sum of the lengths
+    "aten::_validate_compressed_sparse_indices",  // only checks data and throws errors
     "aten::range.out",                            // computes its size from floating-point numbers
 };
 
@@ -84,7 +84,7 @@ class KeyWriter {
 
   MetadataKey take() {
     head(kDefaultDtype, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-    // With deterministic algorithms, some kernels raise an error.
+    // Some kernels throw an error if deterministic algorithms are required.
     head(kDeterministic, at::globalContext().deterministicAlgorithms());
     return std::move(key_);
   }

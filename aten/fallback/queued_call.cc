@@ -178,7 +178,7 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
 // written_overlaps().
 void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments, uint64_t overlaps) {
-  // Some kernels raise an error if these settings are on.
+  // Some kernels throw an error if these settings are on.
   const at::Context& context = at::globalContext();
   const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +
                          static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());

@@ -249,7 +249,7 @@ at::Tensor log_sigmoid_backward(const at::Tensor& grad_output, const at::Tensor&
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("relu", TORCH_FN(relu));
   library.impl("relu_", TORCH_FN(relu_));
-  library.impl("isnan", TORCH_FN(at::native::isnan));  // calls self != self
+  library.impl("isnan", TORCH_FN(at::native::isnan));  // torch's function calls self != self
   library.impl("hardtanh", TORCH_FN(hardtanh));
   library.impl("hardtanh_", TORCH_FN(hardtanh_));
   library.impl("hardtanh_backward", TORCH_FN(hardtanh_backward));

@@ -15,7 +15,7 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // per element
+constexpr int64_t kCost = 2;  // elementary operations per element
 
 // Launches the CPU operator. `iter` iterates over the output, the matrix expanded to the output's
 // shape, a column and a row. Their dtypes may differ, because TensorIterator itself converts only

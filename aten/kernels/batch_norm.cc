@@ -26,7 +26,7 @@ using Optional = std::optional<at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr int64_t kForwardCost = 3;  // per element
+constexpr int64_t kForwardCost = 3;  // elementary operations per element
 constexpr int64_t kBackwardCost = 5;
 
 bool is_dense(const at::Tensor& tensor) {

@@ -26,7 +26,8 @@ at::Tensor abs_meta(const at::Tensor& input) {
   return at::empty_like(input, input.options().dtype(c10::toRealValueType(input.scalar_type())));
 }
 
-// PrivateUse1: the result exists when the call returns; the kernel writes its values later.
+// PrivateUse1: queues the kernel. The result exists when the call returns; the kernel writes its
+// values later.
 at::Tensor abs_device(const at::Tensor& input) {
   at::Tensor out = abs_meta(input);
   const c10::DeviceIndex device = input.device().index();
@@ -47,7 +48,7 @@ at::Tensor custom_abs(const at::Tensor& input) {
 // AutogradPrivateUse1, AutogradMeta: runs the forward below autograd and saves the tensors for the
 // backward.
 struct Abs : torch::autograd::Function<Abs> {
-  static constexpr bool is_traceable = true;  // backward reads only saved values
+  static constexpr bool is_traceable = true;  // because backward reads only saved values
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input) {
     context->save_for_backward({input});

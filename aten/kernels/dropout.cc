@@ -21,7 +21,7 @@ namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
 
-constexpr int64_t kRandomCost = 16;  // per element
+constexpr int64_t kRandomCost = 16;  // elementary operations per element
 
 // Keeps each element with probability `kept` and divides the kept elements by `kept`. The mask has
 // the dtype `mask_dtype`.

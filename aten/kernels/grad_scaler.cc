@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // per element
+constexpr int64_t kCost = 2;  // elementary operations per element
 
 // Throws unless the tensor has exactly one element and this dtype.
 void check_scalar_tensor(const char* op, const char* argument, const at::Tensor& tensor,

@@ -24,7 +24,7 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 8;  // per element
+constexpr int64_t kCost = 8;  // elementary operations per element
 
 // The inclusive limits of a histogram.
 struct Range {

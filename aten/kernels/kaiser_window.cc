@@ -12,7 +12,7 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 64;  // per element: two Bessel functions
+constexpr int64_t kCost = 64;  // elementary operations per element (two Bessel functions)
 
 // Launches the loop. `iter` iterates over the window and the numbers from 0 to `length`.
 void kaiser_window_kernel(at::TensorIteratorBase& iter, int64_t length, double beta) {

@@ -22,7 +22,7 @@ namespace {
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr int64_t kForwardCost = 2;  // per element
+constexpr int64_t kForwardCost = 2;  // elementary operations per element
 constexpr int64_t kBackwardCost = 4;
 
 at::Tensor contiguous(const at::Tensor& tensor) {

@@ -36,7 +36,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kForwardCost = 16;  // two logarithms per element
+constexpr int64_t kForwardCost = 16;  // elementary operations per element (two logarithms)
 constexpr int64_t kBackwardCost = 4;
 
 void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {

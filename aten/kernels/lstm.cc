@@ -54,7 +54,7 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
 // has run.
 class WorkspaceSizes {
  public:
-  using Key = std::array<int64_t, 4>;  // steps, batch, features, hidden
+  using Key = std::array<int64_t, 4>;  // steps, batch size, features, hidden size
 
   std::optional<int64_t> find(const Key& key) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -302,7 +302,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm(const at::Tensor& input, at:
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   library.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
-  library.impl("lstm.input", TORCH_FN(lstm));  // in inference mode
+  library.impl("lstm.input", TORCH_FN(lstm));  // for inference mode
 }
 
 // `lstm` is composed of differentiable operators, so the same function is registered for autograd.

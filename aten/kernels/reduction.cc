@@ -25,7 +25,7 @@ namespace {
 
 using Correction = std::optional<at::Scalar>;
 
-constexpr int64_t kCost = 4;  // per element
+constexpr int64_t kCost = 4;  // elementary operations per element
 
 // Returns the dtype of a variance, which is a real number even for complex tensors.
 c10::ScalarType variance_dtype(const at::Tensor& self, const char* name) {

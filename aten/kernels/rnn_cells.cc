@@ -32,7 +32,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kCost = 8;  // per element of the gates
+constexpr int64_t kCost = 8;  // elementary operations per element of the gates
 
 // Returns `count` gates, starting with gate `index`.
 at::Tensor gate(const at::Tensor& gates, int64_t hidden, int64_t index, int64_t count = 1) {

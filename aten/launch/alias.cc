@@ -47,7 +47,7 @@ c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& 
 void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
   if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
           kernel_pointer(source.data())))) {
-    alias.set_data_ptr_noswap(kernel_data(source));  // a kernel had reallocated it
+    alias.set_data_ptr_noswap(kernel_data(source));  // a kernel has reallocated the alias
   }
   alias.set_nbytes(source.nbytes());
 }

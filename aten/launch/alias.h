@@ -106,12 +106,12 @@ class AliasPool {
   struct Slot {
     at::Tensor tensor;
     size_t shown = 0;                           // the index of its storage in shown_
-    const c10::TensorImpl* original = nullptr;  // the device tensor, in this launch
+    const c10::TensorImpl* original = nullptr;  // the device tensor in this launch
   };
   struct Shown {
     c10::intrusive_ptr<c10::StorageImpl> storage;
     size_t holders = 0;                          // number of slots that use this storage
-    const c10::StorageImpl* original = nullptr;  // the device storage, in this launch
+    const c10::StorageImpl* original = nullptr;  // the device storage in this launch
   };
 
   // Returns the index of the alias storage of `original`, or shown_used_ if there is none.

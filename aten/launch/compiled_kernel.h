@@ -20,10 +20,10 @@
 namespace openreg {
 
 struct CompiledKernel {
-  const char* name;              // static storage
-  bool parallel;                 // the kernel has parallel regions
-  bool pointwise;                // the result does not depend on the number of threads
-  void (*run)(void* arguments);  // does not modify the arguments; may throw
+  const char* name;              // in static storage
+  bool parallel;                 // whether the kernel has parallel regions
+  bool pointwise;                // whether the result is independent of the number of threads
+  void (*run)(void* arguments);  // must not modify the arguments; may throw
 };
 
 // Queues kernel.run() with a copy of the `bytes` bytes at `arguments` on the current stream of

@@ -172,7 +172,7 @@ class Operands {
 
   c10::DeviceIndex device_ = -1;
   bool mixes_ = false;
-  bool ranked_ = false;  // one of the device tensors has dimensions
+  bool ranked_ = false;  // whether a device tensor has dimensions
   int number_kind_ = 0;
   // State of the 0-dim CPU tensors. Type promotion treats 0-dim device tensors in the same way, if
   // there are no device tensors with dimensions.
@@ -195,17 +195,17 @@ enum class Check : uint8_t {
 };
 
 struct LaunchSite {
-  const char* name;  // the operator's name; static storage
+  const char* name;  // the operator's name, in static storage
   int64_t cost;
-  bool awaited = false;    // the caller synchronizes with the stream immediately
-  bool serial = false;     // the kernel opens no parallel region
-  bool pointwise = false;  // the result does not depend on the number of threads
-  int64_t loops = 1;       // consecutive loops that share the cost
+  bool awaited = false;    // whether the caller synchronizes with the stream immediately
+  bool serial = false;     // whether the kernel opens no parallel region
+  bool pointwise = false;  // whether the result is independent of the number of threads
+  int64_t loops = 1;       // number of consecutive loops that share the cost
   Check check = Check::kNewArguments;
   // A hash of everything except dtypes that the kernel may reject (argument_key.h). 0 means that it
   // rejects nothing.
   uint64_t argument_key = 0;
-  const orCopyDescription* copy = nullptr;  // set if the kernel only moves bytes; for the profiler
+  const orCopyDescription* copy = nullptr;  // for the profiler, if the kernel only moves bytes
 };
 
 namespace detail {

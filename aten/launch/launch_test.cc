@@ -151,7 +151,7 @@ TEST(LaunchTest, SmallKernelsStartNoTeam) {
   at::set_num_threads(before + 3);
   for (const int64_t size : {kSerialIterations, kSerialIterations + 1, int64_t{2048}}) {
     const at::Tensor x = to_device(at::ones({size}));
-    occupy_stream();  // starts the worker
+    occupy_stream();  // starts the stream's worker
     const std::set<std::string> running = threads();
     (void)at::exp(x);
     synchronize();

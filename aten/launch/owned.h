@@ -44,7 +44,7 @@ inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::T
   }
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (impl.is_wrapped_number()) {
-    return Borrowed::owned(at::Tensor(tensor));  // a Python scalar: torch created it for this call
+    return Borrowed::owned(at::Tensor(tensor));  // torch made it from a Python scalar
   }
   aliases.add_dtype(impl);
   return Borrowed::owned(copy_host_tensor(tensor));

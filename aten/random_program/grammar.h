@@ -23,8 +23,8 @@
 namespace openreg::programs {
 
 inline constexpr size_t kDevices = 2;
-inline constexpr size_t kStreams = 3;   // per device
-inline constexpr size_t kTensors = 12;  // at the same time
+inline constexpr size_t kStreams = 3;   // number of streams per device
+inline constexpr size_t kTensors = 12;  // maximum number of tensors at the same time
 
 using Step = std::vector<std::string>;
 using Steps = std::vector<Step>;

@@ -78,8 +78,8 @@ class Program {
 
  private:
   struct Pair {
-    at::Tensor theirs;  // on the CPU
-    at::Tensor ours;    // on the device
+    at::Tensor theirs;  // the CPU tensor
+    at::Tensor ours;    // the device tensor
   };
 
   struct Action {
@@ -103,7 +103,7 @@ class Program {
     return found->second;
   }
 
-  // Streams.
+  // Functions for streams.
 
   size_t device_of(const at::Tensor& ours) const {
     return static_cast<size_t>(ours.device().index());
@@ -159,7 +159,7 @@ class Program {
     call(theirs, first.ours, [&] { return function(first.ours, pairs.ours...); });
   }
 
-  // Steps.
+  // The functions of the steps.
 
   void make();
   void view();

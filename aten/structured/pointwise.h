@@ -124,7 +124,7 @@ class FastPath {
       case c10::kBool:
         return *static_cast<const bool*>(data);
       default:
-        return c10::complex<double>();  // add() rejects it
+        return c10::complex<double>();  // not used: add() rejects complex scalars
     }
   }
 
@@ -231,7 +231,7 @@ class PointwiseKernel : public Base {
     return operand;
   }
 
-  std::array<double, kCount> scalars_;  // in the dtype of the tensors
+  std::array<double, kCount> scalars_;  // stored in the dtype of the tensors
 };
 
 }  // namespace openreg

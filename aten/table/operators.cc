@@ -129,7 +129,7 @@ std::optional<at::Tensor> returned(bool launched, const at::Tensor& result) {
   return launched ? std::optional(result) : std::nullopt;
 }
 
-// add.out(self, other, *, alpha, out)
+// Implements add.out(self, other, *, alpha, out).
 std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
@@ -144,7 +144,7 @@ std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
   return returned(launch_binary("add", a, b, alpha.toDouble(), output), output);
 }
 
-// mul.out(self, other, *, out)
+// Implements mul.out(self, other, *, out).
 std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
@@ -155,7 +155,7 @@ std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   return returned(launch_binary("mul", a, b, 0, output), output);
 }
 
-// threshold_backward.grad_input(grad_output, self, threshold, *, grad_input)
+// Implements threshold_backward.grad_input(grad_output, self, threshold, *, grad_input).
 std::optional<at::Tensor> threshold_backward(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& output = arguments[3].toTensor();
   return returned(
@@ -164,7 +164,7 @@ std::optional<at::Tensor> threshold_backward(at::ArrayRef<c10::IValue> arguments
       output);
 }
 
-// relu(self)
+// Implements relu(self).
 std::optional<at::Tensor> relu(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   if (!is_supported(self, self.device())) {
@@ -174,13 +174,13 @@ std::optional<at::Tensor> relu(at::ArrayRef<c10::IValue> arguments) {
   return returned(launch_unary("relu", self, 0, result), result);
 }
 
-// relu_(self)
+// Implements relu_(self).
 std::optional<at::Tensor> relu_in_place(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   return returned(launch_unary("relu", self, 0, self), self);
 }
 
-// fill_.Scalar(self, value)
+// Implements fill_.Scalar(self, value).
 std::optional<at::Tensor> fill(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   if (self.layout() != at::kStrided || self.dim() > OPENREG_MINIMAL_MAX_RANK ||
@@ -196,7 +196,7 @@ std::optional<at::Tensor> fill(at::ArrayRef<c10::IValue> arguments) {
   return self;
 }
 
-// mm.out(self, mat2, *, out)
+// Implements mm.out(self, mat2, *, out).
 std::optional<at::Tensor> mm(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
@@ -222,7 +222,7 @@ std::optional<at::Tensor> mm(at::ArrayRef<c10::IValue> arguments) {
   return output;
 }
 
-// sum.IntList_out(self, dim, keepdim, *, dtype, out)
+// Implements sum.IntList_out(self, dim, keepdim, *, dtype, out).
 std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   const at::Tensor& output = arguments[4].toTensor();

@@ -30,8 +30,8 @@ namespace openreg_generated {
 // storage.
 struct KernelSite {
   const char* name;
-  bool parallel;   // the kernel has parallel regions
-  bool pointwise;  // the result does not depend on the number of threads
+  bool parallel;   // whether the kernel has parallel regions
+  bool pointwise;  // whether the result is independent of the number of threads
 };
 
 #ifdef _OPENMP

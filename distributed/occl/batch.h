@@ -32,7 +32,7 @@ struct Request {
   int peer = 0;
   int tag = 0;
   int* source = nullptr;
-  bool scaled = false;  // inputs are multiplied by `scale` first; `op` is then occlSum
+  bool scaled = false;  // whether inputs are first multiplied by `scale`; then `op` is occlSum
   unsigned char scale[16] = {};
 };
 

@@ -190,7 +190,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t barriers_ = 0;  // number of barriers that this rank has passed; guarded by run_mutex_
   std::mutex mailbox_mutex_;
   std::mutex receive_mutex_;
-  std::vector<uint64_t> messages_;  // messages sent to each rank; guarded by mailbox_mutex_
+  std::vector<uint64_t> messages_;  // count of messages to each rank; guarded by mailbox_mutex_
 
   std::atomic<uint64_t> batches_{0};
   std::mutex finished_mutex_;

@@ -20,7 +20,7 @@ struct [[nodiscard]] Status {
 
 inline Status Error(occlResult_t result, std::string text) { return {result, std::move(text)}; }
 
-// Returns the status for a device function that has just failed on this thread with `error`.
+// Returns the status for a device function that has just failed with `error` on this thread.
 Status DeviceStatus(orError_t error);
 
 // Converts a status to the API's result, and stores its message for occlGetLastError.

@@ -285,7 +285,7 @@ TEST(OcclTest, ALateRankIsAnError) {
 TEST(OcclTest, ADestroyedCommunicatorIsAnError) {
   WithRanks(2, [](Rank& rank) {
     if (rank.rank == 0) {
-      return;  // the return destroys this rank's communicator
+      return;  // when this function returns, the communicator is destroyed
     }
     EXPECT_OCCL(occlBarrier(rank.comm, rank.stream));
     EXPECT_NE(rank.Synchronize(), orSuccess);
@@ -376,7 +376,7 @@ TEST(OcclTest, MessagesAreMatchedByTagAndOrder) {
     if (rank.rank == 1) {
       for (int i = 0; i <= kMessages; ++i) {
         const int tag = 2 - i % 3;
-        const int expected = i / 3 * 3 + tag;  // the message of this tag with the same index
+        const int expected = i / 3 * 3 + tag;  // the message with the same tag and the same index
         EXPECT_EQ(buffers[static_cast<size_t>(i)]->values()[0], expected) << i;
       }
     }
@@ -463,7 +463,7 @@ TEST(OcclTest, CapturedCollectives) {
 
 TEST(OcclTest, SuspendReleasesMemoryUntilResume) {
   WithRanks(3, [](Rank& rank) {
-    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // through slots, then devices
+    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // through slots, then device memory
       const auto expect_sum = [&] {
         Buffer<int32_t> buffer(std::vector<int32_t>(count, rank.rank));
         EXPECT_OCCL(occlAllReduce(buffer.data(), buffer.data(), count, occlInt32, occlSum,

@@ -16,7 +16,7 @@ namespace {
 // read one after the other.
 constexpr size_t kBlock = 1024;
 
-// A bool as it is stored. A sum or maximum is "or", and a product or minimum is "and".
+// The stored form of a bool. A sum or maximum is "or", and a product or minimum is "and".
 struct Bool {
   uint8_t bits;
 };

@@ -59,7 +59,7 @@ struct alignas(64) RankState {
   std::atomic<uint32_t> presence;
   orIpcFileHandle device;         // the file that contains the memory of the rank's device
   std::atomic<uint64_t> arrived;  // number of barriers that the rank has reached
-  Descriptor descriptors[2];      // for even and for odd barriers
+  Descriptor descriptors[2];      // one for even and one for odd barriers
 };
 
 // A message that is waiting for its receiver.

@@ -69,7 +69,7 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
   return true;
 }
 
-// Advances a transfer by one step if possible. Returns whether it did.
+// Advances a transfer by one step if possible. Returns whether it advanced.
 bool Batch::Advance(Transfer& transfer, Status* status) {
   const Request& request = transfer.step->request;
   Communicator& all = *communicator_;

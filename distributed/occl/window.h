@@ -84,7 +84,7 @@ OPENREG_API occlResult_t occlWindowPutSignal(occlWindow_t window, int peer, int 
                                              int64_t timeout_ms, orStream_t stream);
 OPENREG_API occlResult_t occlWindowWaitSignal(occlWindow_t window, int peer, int channel,
                                               int64_t timeout_ms, orStream_t stream);
-// Enqueues a barrier: all ranks signal each other and wait for each other's signals.
+// Enqueues a barrier, in which all ranks signal each other and wait for each other's signals.
 OPENREG_API occlResult_t occlWindowBarrier(occlWindow_t window, int channel, int64_t timeout_ms,
                                            orStream_t stream);
 

@@ -21,7 +21,7 @@ bool any_autograd_thread_runs() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::string line;
-    std::getline(std::ifstream(task.path() / "stat"), line);  // id (name) state ...
+    std::getline(std::ifstream(task.path() / "stat"), line);  // format: id (name) state ...
     const size_t name = line.find('(');
     const size_t end = line.rfind(')');
     if (name == std::string::npos || end == std::string::npos || end + 2 >= line.size()) {
