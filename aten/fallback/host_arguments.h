@@ -12,11 +12,10 @@
 //                writes of another stream to these gaps are lost.)
 //   by aliases   The kernel works on device memory directly, through CPU tensors that the caller
 //                makes. Only results in memory that the kernel allocated are copied.
-//                makes. Only results in memory that the kernel allocated are copied.
+//
 // Sparse, quantized and nested tensors are converted through their parts (tensor_parts.h). A
 // HostArguments owns the host tensors. It is used for one call, on the thread that called the
 // operator.
-// host tensors. Used for one call, on the thread that called the operator.
 #ifndef ATEN_FALLBACK_HOST_ARGUMENTS_H_
 #define ATEN_FALLBACK_HOST_ARGUMENTS_H_
 

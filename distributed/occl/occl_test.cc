@@ -463,7 +463,7 @@ TEST(OcclTest, CapturedCollectives) {
 
 TEST(OcclTest, SuspendReleasesMemoryUntilResume) {
   WithRanks(3, [](Rank& rank) {
-    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // through slots, then device memory
+    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // use slots, then devices
       const auto expect_sum = [&] {
         Buffer<int32_t> buffer(std::vector<int32_t>(count, rank.rank));
         EXPECT_OCCL(occlAllReduce(buffer.data(), buffer.data(), count, occlInt32, occlSum,
