@@ -55,7 +55,7 @@ bool uses_cache(const AliasOperator& op, const Call& call) {
   return op.cacheable && !op.inconsistent.load(std::memory_order_relaxed) && !call.on_host;
 }
 
-// Returns whether the host waits for this call regardless of earlier calls.
+// Returns whether the host waits for this call even if the same call ran before.
 bool always_waits(const AliasOperator& op, const Call& call) {
   return (op.path == MetaPath::kUnknown && !uses_cache(op, call)) || call.has_parts ||
          call.to_cpu || mode() == Mode::kCopy;

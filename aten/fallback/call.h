@@ -18,7 +18,7 @@
 
 namespace openreg {
 
-// Properties of one call.
+// Properties of a call that falls back.
 struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;       // the number of elements of all device tensors

@@ -61,7 +61,8 @@ struct OutputMetadata {
   std::vector<Resized> resized;
 };
 
-// Observes a call before and after it runs.
+// Records the arguments of a call before it runs, to determine the metadata of its results
+// afterwards.
 class OutputObserver {
  public:
   explicit OutputObserver(c10::ArrayRef<c10::IValue> arguments);

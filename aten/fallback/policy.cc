@@ -28,7 +28,7 @@ std::atomic<bool (*)(const std::exception&)>& interrupts() {
 }
 
 // Operators that need a device kernel, because the CPU kernel would not do the same. If the device
-// has no kernel, the call throws this reason instead of returning a wrong result.
+// has no kernel, the call throws an error with the reason instead of returning a wrong result.
 struct Irreplaceable {
   std::string_view name;
   const char* reason;

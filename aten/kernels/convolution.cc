@@ -6,8 +6,8 @@
 // and complex numbers, and then calls convolution_overrideable. For the CPU, torch selects a
 // backend at this point. This file calls the same selection function with aliases, so that results
 // have the same layout as on the CPU. The kernels exist only in functional form, so their results
-// are copied to the output. This costs nothing extra for oneDNN: its result must be copied on the
-// CPU, too, to convert it from oneDNN's layout. Any thread may call these operators.
+// are copied to the output. (oneDNN's result must be copied on the CPU, too, because it is in
+// oneDNN's layout.) Any thread may call these operators.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>

@@ -18,7 +18,7 @@ constexpr auto kDefaultTimeout = std::chrono::minutes(30);
 // The interval between checks whether another rank is alive.
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
-// The content of a unique id.
+// The internal structure of an occlUniqueId.
 struct Id {
   uint64_t magic;
   orIpcFileHandle segment;

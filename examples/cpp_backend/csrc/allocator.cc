@@ -27,7 +27,7 @@ struct Block {
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   used[static_cast<size_t>(block->device)] -= block->bytes;
-  std::free(block->pointer);  // driver
+  std::free(block->pointer);  // driver: free the memory
   delete block;
 }
 
@@ -37,7 +37,7 @@ struct Allocator final : c10::DeviceAllocator {
     if (bytes == 0) {
       return {nullptr, device};  // the device must be correct even without memory
     }
-    void* const pointer = std::malloc(bytes);  // driver
+    void* const pointer = std::malloc(bytes);  // driver: allocate memory
     TORCH_CHECK_WITH(OutOfMemoryError, pointer != nullptr, "acme: out of memory: ", bytes,
                      " bytes");
     used[static_cast<size_t>(device.index())] += static_cast<int64_t>(bytes);
@@ -48,7 +48,7 @@ struct Allocator final : c10::DeviceAllocator {
   // deleter needs a context.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    std::memcpy(to, from, bytes);  // driver
+    std::memcpy(to, from, bytes);  // driver: copy device memory
   }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t /*pool*/) override {}

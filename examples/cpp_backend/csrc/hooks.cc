@@ -61,7 +61,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     c10::DataPtr grown = allocator()->allocate(bytes);
     exchange_device(previous);
     if (const size_t kept = std::min(bytes, impl->nbytes()); kept > 0) {
-      std::memcpy(grown.mutable_get(), impl->data(), kept);  // driver
+      std::memcpy(grown.mutable_get(), impl->data(), kept);  // driver: copy device memory
     }
     impl->set_data_ptr_noswap(std::move(grown));
     impl->set_nbytes(bytes);
