@@ -10,9 +10,9 @@
 // Ownership. An allocation is owned by its tensor (until SymmetricMemoryAllocator::free) and by
 // each of its SymmetricMemory objects. When the last owner is destroyed, the memory and the
 // mappings of the peers' memory are released, but only after the work on the streams that used
-// them. These streams are the current stream and those on which this file's functions enqueued an
-// operation. If the owner frees the memory, a peer's mapping stays valid for the peer. Any thread
-// may call these functions.
+// them. These streams are the current stream and those on which operations on the memory were
+// enqueued. If the owner frees the memory, a peer's mapping stays valid for the peer. Any thread may
+// call these functions.
 #ifndef DISTRIBUTED_SYMMETRIC_MEMORY_H_
 #define DISTRIBUTED_SYMMETRIC_MEMORY_H_
 
