@@ -23,7 +23,9 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kLayerLoops = 4;  // four products, the attention's two, softmax, norms
+// The number of kinds of parallel loops in a layer: the products, the attention's products, softmax
+// and norms.
+constexpr int64_t kLayerLoops = 4;
 
 // Returns the cost of a layer. Each token is multiplied by every weight, at about eight
 // multiplications per quarter of a nanosecond.
