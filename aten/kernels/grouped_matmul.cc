@@ -37,7 +37,7 @@ at::Tensor grouped_mm(const at::Tensor& self, const at::Tensor& mat2, const Opti
   operands.add_device(offs);
   operands.add_device(bias);
   {
-    // Validate aliases instead of device tensors: for other devices than the CPU, torch also checks
+    // Validate aliases instead of device tensors: for devices other than the CPU, torch also checks
     // whether pointers have the alignment that GPUs require.
     AliasPool pool;
     at::native::_grouped_mm_validate_inputs(pool.alias(self), pool.alias(mat2), offs, bias,

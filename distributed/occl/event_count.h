@@ -25,8 +25,8 @@ struct EventCount {
   bool Wait(uint32_t seen, std::chrono::nanoseconds longest);
 };
 
-// Polls `done` for some microseconds, because the condition is often met soon. Returns the last
-// result.
+// Polls `done` for some microseconds, because the condition is often met soon. Returns whether
+// `done` returned true.
 bool Spin(const std::function<bool()>& done);
 
 }  // namespace openreg::occl
