@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Autocast for device openreg: which operators run in lower precision, in float32, or in the widest
-// dtype of their arguments.
+// Autocast for device openreg. It determines which operators run in lower precision, in float32, or
+// in the widest dtype of their arguments.
 //
-// The lists and the wrappers are torch's own, those for device cuda, so that a model behaves the
-// same on both devices and a new torch release updates this one. An operator that is in no list
-// falls through: it runs in the dtype of its arguments. docs/amp.md shows how a vendor changes the
-// policy of a single operator.
+// The lists and the wrappers are torch's own lists and wrappers for device cuda. Therefore a model
+// behaves in the same way on both devices, and a new torch release updates the lists here, too. An
+// operator that is in no list is not intercepted: it runs in the dtype of its arguments.
+// docs/amp.md shows how a vendor changes the policy of a single operator.
 //
-// There is no header: loading the library registers the kernels. They keep no state; torch keeps
-// each thread's enabled flag and dtype, and the cache of cast weights.
+// There is no header, because loading the library registers the kernels. They are stateless: torch
+// stores the enabled flag and dtype of each thread, and the cache of cast weights.
 
 #include <ATen/autocast_mode.h>
 
@@ -18,9 +18,9 @@ namespace {
 
 using at::Tensor;
 
-// Raises an error, as on cuda. float16 inputs would round to 0 and 1, where the loss and its
-// gradient are infinite. A cast to float32 does not help, because backward would cast the gradient
-// back.
+// Throws an error, as on cuda. The reason is that float16 rounds inputs to 0 and 1, where the loss
+// and its gradient are infinite. Casting to float32 does not help, because the backward pass would
+// cast the gradient back.
 Tensor RejectBinaryCrossEntropy(const Tensor& /*self*/, const Tensor& /*target*/,
                                 const std::optional<Tensor>& /*weight*/, int64_t /*reduction*/) {
   TORCH_CHECK(

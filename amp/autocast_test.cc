@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests autocast without a device and without operators: tensors have dtypes but no memory. One
-// kernel replaces each operator below autocast and records the arguments that it receives.
+// Tests autocast without a device and without operators. Tensors have dtypes but no memory. Below
+// autocast, a single kernel replaces each operator and records the arguments that it receives.
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -36,8 +36,8 @@ using ::testing::SizeIs;
 
 constexpr at::DeviceType kDevice = at::DeviceType::PrivateUse1;
 
-// Returns a tensor of shape [2, 3] on the device. It has no memory, which no kernel of these tests
-// reads.
+// Returns a tensor of shape [2, 3] on the device. The tensor has no memory, because the kernels of
+// these tests read none.
 Tensor MakeTensor(ScalarType dtype) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(dtype),
@@ -46,12 +46,12 @@ Tensor MakeTensor(ScalarType dtype) {
   return tensor;
 }
 
-// An operator call below autocast, with the arguments that it received.
+// An operator call below autocast, with the received arguments.
 struct Call {
   std::string op;
   // The dtypes of all tensor arguments, including those in lists.
   std::vector<ScalarType> tensors;
-  // The argument "dtype".
+  // The value of the argument "dtype".
   std::optional<ScalarType> dtype;
 };
 
@@ -97,7 +97,7 @@ Tensor Cast(const Tensor& /*self*/, std::optional<ScalarType> dtype, std::option
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_to_copy", Cast); }
 
-// A device guard is needed because autograd queries the stream of a weight that it records.
+// Autograd needs a device guard to query the stream when it records a weight.
 using DeviceGuard = c10::impl::NoOpDeviceGuardImpl<kDevice>;
 C10_REGISTER_GUARD_IMPL(PrivateUse1, DeviceGuard)
 
@@ -110,8 +110,8 @@ struct Listed {
 
 void PrintTo(const Listed& listed, std::ostream* out) { *out << listed.op; }
 
-// Converts the arguments of torch's macro to an operator name: "conv_transpose2d, input" to
-// "conv_transpose2d.input".
+// Converts the arguments of torch's macro to an operator name, for example "conv_transpose2d,
+// input" to "conv_transpose2d.input".
 std::string OperatorName(std::string arguments) {
   const auto comma = arguments.find(", ");
   return comma == std::string::npos ? arguments : arguments.replace(comma, 2, ".");
@@ -146,13 +146,13 @@ c10::OperatorHandle Find(const std::string& op) {
                                                         overload.c_str());
 }
 
-// A function that makes a tensor argument; `index` is the position of the argument.
+// Creates a tensor argument. `index` is the position of the argument.
 using MakeArgument = std::function<Tensor(size_t index)>;
 
 c10::IValue Fill(const c10::Argument& argument, size_t index, const MakeArgument& make) {
   c10::TypePtr type = argument.type();
   if (auto optional = type->cast<c10::OptionalType>()) {
-    // Optional tensors are passed too, because autocast casts them like the others.
+    // Also pass optional tensors, because autocast casts them like all others.
     if (!optional->getElementType()->isSubtypeOf(*c10::TensorType::get())) return {};
     type = optional->getElementType();
   }
@@ -187,7 +187,8 @@ c10::IValue Fill(const c10::Argument& argument, size_t index, const MakeArgument
   }
 }
 
-// Calls an operator and returns the call below autocast; `overrides` replaces arguments by name.
+// Calls an operator and returns the call that arrives below autocast. `overrides` replaces
+// arguments by name.
 Call CallWith(const std::string& op, const MakeArgument& make,
               const std::map<std::string, c10::IValue>& overrides = {}) {
   const c10::OperatorHandle handle = Find(op);
@@ -219,7 +220,7 @@ class AutocastTest : public ::testing::Test {
     at::autocast::set_autocast_enabled(kDevice, false);
   }
 
-  // Replaces the operator with Record for the duration of this test.
+  // Replaces the operator with Record until the end of this test.
   void Intercept(const std::string& op) {
     library_.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunction<&Record>());
   }
@@ -284,7 +285,7 @@ TEST_P(PolicyTest, DoesNotCastDoubleAndIntegers) {
     }
     const Call call = CallAllOf(listed.op, dtype);
     EXPECT_THAT(call.tensors, Each(dtype));
-    // A dtype that autocast appends is the input's own.
+    // If autocast appends the argument "dtype", its value is the dtype of the input.
     const bool appended = listed.policy == Policy::kAppendFloat32;
     EXPECT_EQ(call.dtype, appended ? std::optional(dtype) : std::nullopt);
   }
@@ -330,8 +331,8 @@ TEST_F(AutocastTest, HasTheOperatorsOfCuda) {
   std::vector<std::string> missing;
   std::set_difference(cuda.begin(), cuda.end(), ours.begin(), ours.end(),
                       std::back_inserter(missing));
-  // The missing operators belong to a library that only cuda has; a torch built with CUDA has one
-  // more of them.
+  // The missing operators belong to a library that exists only for cuda. A torch built with CUDA
+  // has one more operator of this kind.
   EXPECT_THAT(missing, Each(HasSubstr("cudnn_")));
   EXPECT_TRUE(std::includes(cuda.begin(), cuda.end(), ours.begin(), ours.end()));
 }
@@ -373,7 +374,7 @@ TEST_F(AutocastTest, CastsAWeightOnceInARegion) {
   CallWith("mm", make);
   EXPECT_EQ(g_casts, 1);
 
-  at::autocast::clear_cache();  // what the end of the outermost region does
+  at::autocast::clear_cache();  // as at the end of the outermost region
   CallWith("mm", make);
   EXPECT_EQ(g_casts, 2);
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Files and entry points that a distribution includes to support torch.compile."""
 
-# The package, and the top-level module openreg_graph, which torch finds by the log's name.
+# The package, and the top-level module openreg_graph. torch finds this module by the name of the
+# log.
 FILES = [
     "openreg_graph.py",
     "torch_openreg_compile/__init__.py",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Converts the arguments to torch.distributed's collectives (types, counts and reductions) for
-// occl, and checks tensors. Keeps no state except the scale of a reduction. As for a communicator,
-// only one thread at a time may call these functions.
+// Converts the arguments of torch.distributed's collectives (types, counts and reductions) for
+// occl, and checks tensors. The functions keep no state. A Reduction owns at most one occl
+// operator. As for a communicator, only one thread at a time may call these functions.
 #ifndef DISTRIBUTED_ARGUMENTS_H_
 #define DISTRIBUTED_ARGUMENTS_H_
 
@@ -19,14 +19,14 @@ namespace openreg {
 // occlSuccess.
 void check_occl(occlResult_t result);
 
-// Returns the occl type of the tensor's elements, which is bytes if occl does not support their
-// dtype.
+// Returns the occl type of the tensor's elements. If occl does not support their dtype, returns
+// occlByte.
 occlDataType_t type_of(const at::Tensor& tensor);
 // Returns the size of the tensor in units of type_of(tensor).
 size_t count_of(const at::Tensor& tensor);
 
-// The occl operator for one call's reduction. Owns the operator if occl had to create it
-// (PREMUL_SUM). Must outlive the call.
+// The occl operator for the reduction of one call. Owns the operator if occl had to create it
+// (PREMUL_SUM). The Reduction must outlive the call.
 class Reduction {
  public:
   Reduction(const c10d::ReduceOp& op, const at::Tensor& tensor, occlComm_t comm);
@@ -42,12 +42,12 @@ class Reduction {
 };
 
 // The following functions check arguments. Each throws a ValueError or TypeError whose message
-// begins with `name`, the name of the collective. check_tensor checks that occl can read the
+// begins with `name`, the name of the collective. check_tensor checks that occl can access the
 // tensor: it must be dense, on this device, and not a conjugated or negated view.
 void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
-// Checks that the tensor is contiguous, for collectives that depend on the logical order of
-// elements and not only on their order in memory.
+// Checks that the tensor is contiguous. Needed for collectives that depend on the logical order of
+// elements, not only on their order in memory.
 void check_contiguous(const char* name, const at::Tensor& tensor);
 // Checks that both tensors have the same type and device.
 void check_compatible(const char* name, const at::Tensor& input, const at::Tensor& output);
@@ -55,10 +55,10 @@ void check_compatible(const char* name, const at::Tensor& input, const at::Tenso
 void check_elements(const char* name, const char* role, const at::Tensor& tensor, int64_t elements);
 // Checks that both tensors have the same type, device and number of elements.
 void check_same(const char* name, const at::Tensor& input, const at::Tensor& output);
-// Checks that `output` holds the inputs of `ranks` ranks, one after the other. The logical order of
-// the elements counts.
+// Checks that `output` has room for the inputs of `ranks` ranks, one after the other in the logical
+// order of its elements.
 void check_gathered(const char* name, const at::Tensor& input, const at::Tensor& output, int ranks);
-// Checks that `input` holds one `output` for each of `ranks` ranks.
+// Checks that `input` contains one `output` for each of `ranks` ranks.
 void check_scattered(const char* name, const at::Tensor& input, const at::Tensor& output,
                      int ranks);
 

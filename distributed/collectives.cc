@@ -85,7 +85,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
     check_compatible("all_gather", input, output);
   }
   check_same("all_gather", input, to[static_cast<size_t>(getRank())]);
-  // Run broadcasts, because outputs may be anywhere in memory and differ in size.
+  // Use one broadcast per rank, because outputs may be anywhere in memory and differ in size.
   return run(OpType::ALLGATHER, "occl:all_gather", options.asyncOp, {input}, to,
              [=](Transport& all, auto&) {
                TransportGroup group(all);
@@ -225,7 +225,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
     check_compatible("reduce_scatter", input, output);
   }
   check_same("reduce_scatter", from[static_cast<size_t>(getRank())], output);
-  // Run reductions, because inputs may differ in size.
+  // Use one reduction per rank, because inputs may differ in size.
   return run(OpType::REDUCE_SCATTER, "occl:reduce_scatter", options.asyncOp, from, {output},
              [=, op = options.reduceOp](Transport& all, auto&) {
                TransportGroup group(all);

@@ -27,20 +27,20 @@ struct CompletionThread::State {
   const int process = getpid();
   std::mutex mutex;  // guards the next three members
   std::list<Entry> entries;
-  bool calling = false;  // whether a removed entry's function is running
+  bool calling = false;  // whether the function of a removed entry is running
   bool ended = false;
   std::condition_variable changed;
 
-  // Returns whether this is a forked child. A forked child must not lock, because it has no thread
-  // that would release the lock.
+  // Returns whether this process is a forked child. Such a process must not lock the mutex, because
+  // the thread that might hold it does not exist in the child.
   bool in_child() const { return getpid() != process; }
 
   void end() {
     if (in_child()) {
       return;
     }
-    // Destroy the functions here: this may need the GIL, which this thread cannot take while the
-    // interpreter exits.
+    // Destroy the functions on the calling thread. This may need the GIL, which the completion
+    // thread cannot acquire while the interpreter exits.
     std::list<Entry> last;
     const std::lock_guard lock(mutex);
     last.swap(entries);
@@ -48,7 +48,8 @@ struct CompletionThread::State {
     changed.notify_all();
   }
 
-  // Removes and returns the entry whose function may be called, if there is one.
+  // Removes and returns the next entry whose function may be called. Returns an empty list if there
+  // is none.
   std::list<Entry> take() {
     auto found = entries.begin();
     if (order == Order::kOfCompletion) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// completion_thread.h - calls a function for each operation that has finished or failed, on a
-// thread of its own. It serves the completion hook of a group
-// (ProcessGroup._register_on_completion_hook) and the result of a work (Work.get_future_result).
+// completion_thread.h - a thread that calls a function for each operation that has finished or
+// failed. It implements the completion hook of a group (ProcessGroup._register_on_completion_hook)
+// and the result of a work (Work.get_future_result).
 //
-// A group's hook is owned by its process group. The results of all works share one thread, which is
-// never destroyed. The thread polls every 200 us while an operation is in progress. Any thread may
+// A process group owns the thread of its hook. The results of all works share one thread, which is
+// never destroyed. A thread polls every 200 us while an operation is in progress. Any thread may
 // call these functions.
 #ifndef DISTRIBUTED_COMPLETION_THREAD_H_
 #define DISTRIBUTED_COMPLETION_THREAD_H_
@@ -26,23 +26,23 @@ class CompletionThread {
   enum class Order { kOfCalls, kOfCompletion };
 
   explicit CompletionThread(Order order);
-  // Does not wait, because a running function may need something that the caller holds, such as the
-  // GIL. No further function is called.
+  // Prevents further calls of functions, but does not wait for a running one: that function may
+  // need a resource of the caller, such as the GIL.
   ~CompletionThread();
   CompletionThread(const CompletionThread&) = delete;
   CompletionThread& operator=(const CompletionThread&) = delete;
 
-  // Returns the thread that completes Work.get_future_result in this process. A forked child gets
-  // its own.
+  // Returns the thread that completes the futures of Work.get_future_result in this process. A
+  // forked child process gets its own thread.
   static CompletionThread& for_results();
 
-  // Calls the function when the work has finished or failed, and keeps the work alive until then.
+  // Calls the function when the work has finished or failed. Keeps the work alive until that time.
   void add(c10::intrusive_ptr<WorkOCCL> work, std::shared_ptr<const Function> function);
   // Waits until the functions of all works that were added earlier have been called.
   void wait();
 
-  // Ends all completion threads in the process. No function is called after it returns. Call it
-  // before the interpreter exits, because then no thread may be inside the interpreter.
+  // Ends all completion threads in the process. After the return no function is called. Must be
+  // called before the interpreter exits, because no thread may run Python code during the exit.
   OPENREG_API static void end_all();
 
   struct State;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// torch's header needs fmt, and libtorch does not export its own copy.
+// torch's header needs the library fmt, and libtorch does not export its copy. Therefore compile
+// fmt into this file.
 #define FMT_HEADER_ONLY
 #include "distributed/flight_recorder.h"
 
@@ -23,11 +24,12 @@ float getDurationFromEvent<c10::Event>(c10::Event& start, c10::Event& end) {
 namespace openreg {
 namespace {
 
-// torch's template, instantiated for our events. Gloo uses a separate recorder.
+// torch's recorder template, instantiated for our events. Gloo's operations are in a separate
+// recorder.
 using Recorder = c10d::FlightRecorder<c10::Event>;
 
-// Held while events are being read or detached. A dump reads events without the recorder's own
-// lock, so they must not be destroyed meanwhile.
+// Held while events are read or detached. A dump reads events without holding the recorder's own
+// lock, so this mutex prevents their destruction during the dump.
 std::mutex events_mutex;
 
 }  // namespace
@@ -54,8 +56,8 @@ void record_operation(const RecordedGroup& group, RecordedOperation& operation,
     group.status->lastEnqueuedSeq = static_cast<int64_t>(operation.sequence);
     group.status->lastEnqueuedWorkName = operation.name;
   }
-  // Use "nccl:" because the analysis accepts only known backends, and ours is not among them
-  // (torch's flight_recorder/components/types.py, Op).
+  // Use "nccl:" because torch's analysis accepts only the names of known backends, and "occl" is
+  // not one of them (torch's flight_recorder/components/types.py, Op).
   operation.id = Recorder::get()->record(
       group.id, {group.name, group.description}, operation.point_to_point ? 0 : operation.sequence,
       operation.point_to_point ? operation.sequence : 0, operation.number, "nccl:" + operation.name,
@@ -87,7 +89,7 @@ void dump_flight_recorder_after_failure(int rank) {
       done.exchange(true)) {
     return;
   }
-  // Omit the Python stacks: they need the GIL, which a waiting thread may hold.
+  // Omit the Python stacks: reading them needs the GIL, which a waiting thread may hold.
   c10d::DebugInfoWriter::getWriter(rank).write(dump_flight_recorder(false, false));
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 using c10d::ReduceOp;
 
-// Returns the type in which to reduce. For unsigned integers of 16 to 64 bits, it is the signed
-// type of the same size: the CPU has no kernels that add or multiply the unsigned types, and the
+// Returns the type in which to reduce. For unsigned integers of 16 to 64 bits, this is the signed
+// type of the same size: the CPU has no kernels that add or multiply these unsigned types, and the
 // kernels for the signed types compute the same bits.
 at::ScalarType signed_type(at::ScalarType type) {
   switch (type) {
@@ -38,8 +38,8 @@ bool is_small_float(at::ScalarType type) {
   return c10::isFloatingType(type) && c10::elementSize(type) < sizeof(float);
 }
 
-// Flips the sign bit of each integer, so that signed comparisons order the bits as unsigned ones.
-// A second call restores the integers.
+// Flips the sign bit of each integer, so that a signed comparison orders the results like the
+// unsigned originals. A second call restores the integers.
 at::Tensor flip_order(const at::Tensor& numbers) {
   const int bits = static_cast<int>(8 * numbers.element_size());
   return numbers.bitwise_xor(at::Scalar(-(int64_t{1} << (bits - 2)) * 2));

@@ -18,7 +18,8 @@
 namespace openreg {
 namespace {
 
-// The text that leaders exchange before a collective, truncated or padded with zeros to this size.
+// Size of the text that leaders exchange before a collective. The text is truncated or padded with
+// zeros to this size.
 constexpr int64_t kAgreementBytes = 256;
 constexpr char kFailed = '!';
 
@@ -116,7 +117,7 @@ void LeaderExchange::run(Task* task) {
     fail(error.what());
   }
   {
-    // Keep the task for drop_done(): a host function cannot free device memory.
+    // Keep the task for drop_done(), because a host function cannot free device memory.
     const std::lock_guard lock(mutex_);
     --running_;
     done_.emplace_back(task);
@@ -154,8 +155,9 @@ bool LeaderExchange::wait_idle() {
   return true;
 }
 
-// If another rank on this machine ends the communicator, aborts the running functions, but only
-// after a grace period, so that the next function can still tell the other leaders why.
+// Watches whether another rank on this machine ends the communicator. If so, aborts the running
+// functions, but only after a grace period, so that the next function can still send the reason to
+// the other leaders.
 void LeaderExchange::watch(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds kInterval{50};
   constexpr int kGraceIntervals = 5;

@@ -3,10 +3,10 @@
 // leader_exchange.h - the part of a machine transport that runs on the host: messages between the
 // machines' leaders, and the host functions that send and receive these messages.
 //
-// A host function cannot free device memory, so finished tasks wait for drop_done(). While host
-// functions run, a thread watches the machine's communicator and ends them if another rank has
-// ended it. Any thread may call the object, except that only the host functions, which run one
-// after the other, call agree() and exchange().
+// A host function cannot free device memory. Therefore finished tasks are kept until drop_done().
+// While host functions run, a thread watches the machine's communicator and aborts the functions if
+// another rank has ended the communicator. Any thread may use the object, except that only host
+// functions may call agree() and exchange(). Host functions run one after the other.
 #ifndef DISTRIBUTED_LEADER_EXCHANGE_H_
 #define DISTRIBUTED_LEADER_EXCHANGE_H_
 
@@ -29,10 +29,11 @@
 
 namespace openreg {
 
-// Network message tags. A program's tags, which are not negative, are offset by kFirstTag.
+// Network message tags. The tags of a program, which are not negative, are shifted by kFirstTag.
 enum NetworkTag : int { kAgreementTag, kCollectiveTag, kExchangeTag, kFirstTag };
 
-// Returns a list with the tensor once per machine, for an exchange that sends the same data to all.
+// Returns a list that contains the tensor once per machine, for an exchange that sends the same
+// data to all machines.
 std::vector<at::Tensor> copies(const at::Tensor& tensor, int64_t machines);
 
 class LeaderExchange {
@@ -51,7 +52,7 @@ class LeaderExchange {
   // reason.
   void fail(const std::string& text);
 
-  // Throws unless all leaders are about to run the same operation.
+  // Throws unless all leaders are about to run the same operation, `what`.
   void agree(const std::string& what);
 
   // Sends the i-th tensor of `to` to the leader of machine i and receives the i-th tensor of `from`
@@ -59,8 +60,9 @@ class LeaderExchange {
   void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                 int tag = kCollectiveTag);
 
-  // Count an enqueued task. Call begin_task() before the launch. run() takes ownership of the task,
-  // runs it and ends it; if the launch fails, the caller calls end_task() instead.
+  // Count the enqueued tasks. begin_task() must be called before the launch. run() becomes the
+  // owner of the task, runs it and ends it. If the launch fails, the caller must call end_task()
+  // instead.
   void begin_task();
   void end_task();
   void run(Task* task);
@@ -72,8 +74,8 @@ class LeaderExchange {
   // connections of its parent.
   bool in_child() const;
 
-  // Waits until all functions have run. Returns false if some never will, because the process is
-  // exiting or this is a forked child.
+  // Waits until all functions have run. Returns false if some functions will never run, because the
+  // process is exiting or is a forked child.
   bool wait_idle();
 
   Network network;
@@ -85,7 +87,7 @@ class LeaderExchange {
   const Topology& topology_;
   const int process_;
   std::mutex mutex_;   // guards the next three members
-  int64_t tasks_ = 0;  // tasks that are enqueued or running
+  int64_t tasks_ = 0;  // number of tasks that are enqueued or running
   int64_t running_ = 0;
   std::vector<std::unique_ptr<Task>> done_;
   std::condition_variable_any begun_;

@@ -7,7 +7,7 @@
 namespace openreg {
 namespace {
 
-// The tag of messages within exchange(). It is negative because program tags are not.
+// The tag of messages within exchange(). It is negative, because tags of programs are not.
 constexpr int kExchangeTag = -2;
 
 const void* data(const at::Tensor& tensor) {
@@ -109,7 +109,7 @@ void LocalTransport::end_group() {
 
 void LocalTransport::drop_group() {
   --groups_;
-  // Make an invalid call, so that the end of the group drops all its operations.
+  // An invalid call makes the end of the group discard all its operations.
   (void)occlBarrier(nullptr, nullptr);
   (void)occlGroupEnd();
 }

@@ -44,8 +44,7 @@ class LocalTransport final : public Transport {
 
  private:
   orStream_t stream() const;
-  // Throws if an occl call has failed. Does not throw inside a group, because the end of the group
-  // reports the error.
+  // Throws if the occl call has failed, except inside a group, whose end reports the error.
   void check(occlResult_t result) const;
 
   const occlComm_t comm_;

@@ -22,12 +22,12 @@ namespace {
 
 constexpr int kMostTags = 1 << 29;
 
-// The tag of messages between a leader and the root on its machine. Program tags are never
+// The tag of messages between a leader and the root on the same machine. Tags of programs are never
 // negative.
 constexpr int kDeliveryTag = -3;
 
-// A rank waits this much longer than its machine's leader, so that the leader's error, which has
-// more detail, is reported first.
+// The additional timeout of a rank compared to its machine's leader. The leader's error has more
+// detail, so it must be reported first.
 constexpr std::chrono::milliseconds kExtraTimeout{500};
 
 at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
@@ -100,9 +100,9 @@ void MachineTransport::on_host(std::function<void(LeaderExchange&)> function) {
     OPENREG_CHECK(error);
   }
   (void)task.release();
-  // Send an empty message to this rank, which fails if the function has failed. The stream then
-  // reports the error. An exception thrown by a host function is not by itself an error of its
-  // stream.
+  // The exception of a host function does not by itself make the stream report an error. Therefore
+  // send an empty message to this rank, which fails if the function has failed; the stream then
+  // reports that error.
   const at::Tensor nothing = at::empty({0}, at::TensorOptions().device(device_).dtype(at::kByte));
   TransportGroup group(local());
   local().send(nothing, static_cast<int>(topology_.position), 0);
@@ -164,8 +164,8 @@ void MachineTransport::by_rank(const at::Tensor& output, const at::Tensor& by_ma
   }
 }
 
-// Sums within each machine. Then each leader reduces one part of the result, and all leaders
-// exchange their parts.
+// Reduces within each machine. Then each leader reduces one part of the result over all machines,
+// and the leaders exchange their parts.
 void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (sum_is_wider(op, tensor.scalar_type())) {
     const at::Tensor wide = tensor.to(at::kFloat);
@@ -293,7 +293,7 @@ void MachineTransport::all_to_all(const at::Tensor& output, const at::Tensor& in
     const int64_t ranks = topology_.ranks(), most = topology_.most(), count = input.numel() / ranks;
     at::Tensor result;
     if (topology_.leads()) {
-      // Collect the data by sender on this machine and receiver in the group.
+      // Collect the data, indexed by the sender on this machine and the receiver in the group.
       const at::Tensor gathered = at::empty({here(), ranks, count}, input.options());
       local().gather(gathered, input, 0);
       const at::Tensor sorted = at::zeros({machines(), most, most, count}, input.options());
@@ -521,7 +521,7 @@ void MachineTransport::suspend() {
 
 void MachineTransport::resume() { local().resume(); }
 
-// Returns only occl's memory: the Gloo group holds no tensors between operations.
+// Returns only occl's memory, because the Gloo group stores no tensors between operations.
 occlMemoryStats_t MachineTransport::memory_stats() const { return local().memory_stats(); }
 
 }  // namespace openreg

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// machine_transport.h - the transport between ranks on several machines: occl within each machine,
-// Gloo between them.
+// machine_transport.h - the transport between ranks on several machines. It uses occl within each
+// machine and Gloo between the machines.
 //
 // A collective runs in three steps on the stream. First, the ranks of a machine move their data to
-// their leader, the first of them. Then the leaders exchange the data from pinned memory, in a host
-// function. Finally each leader distributes the result on its machine. Messages between ranks use
-// Gloo, even on one machine.
+// their leader, which is the machine's first rank. Then the leaders exchange the data from pinned
+// memory, in a host function. Finally, each leader distributes the result on its machine. Messages
+// between ranks always use Gloo, even on one machine.
 //
 // A failure between machines ends the machine's communicator, and with it the operations of all its
-// ranks. Leaders report the failure to each other before their next exchange. None of this can be
-// captured in a graph, because the other machines could not distinguish a replay from a call.
+// ranks. Leaders report the failure to each other before their next exchange. A graph cannot
+// capture these operations, because the other machines could not distinguish a replay from a call.
 #ifndef DISTRIBUTED_MACHINE_TRANSPORT_H_
 #define DISTRIBUTED_MACHINE_TRANSPORT_H_
 
@@ -52,7 +52,8 @@ class MachineTransport final : public Transport {
   void barrier() override;
   void send(const at::Tensor& tensor, int peer, int tag) override;
   void receive(const at::Tensor& tensor, int peer, int tag, int* source) override;
-  // Group the messages, which then run concurrently. Collectives still run one after the other.
+  // Group the messages, which then run concurrently. Collectives in a group still run one after the
+  // other.
   void begin_group() override { ++groups_; }
   void end_group() override;
   void drop_group() override;
@@ -73,22 +74,23 @@ class MachineTransport final : public Transport {
   };
   Message outgoing(const at::Tensor& tensor, int peer, int tag);
   Message incoming(const at::Tensor& tensor, int peer, int tag, int* source);
-  // Returns the network tag for a program's tag. Throws if messages cannot be enqueued.
+  // Returns the network tag for a program's tag. Throws if the stream is being captured, the tag is
+  // out of range or the transport has failed.
   int tag_of_program(int tag) const;
   // Enqueues a message, either immediately or together with the other messages of an open group.
   void enqueue(Message message);
   void pass(std::vector<Message> messages);
 
-  // Enqueues a collective so that it runs after the previous one, even if that was enqueued on
-  // another stream.
+  // Enqueues a collective so that it runs after the previous one, even if the previous one was
+  // enqueued on another stream.
   void in_order(const std::function<void()>& enqueue);
   void check_not_ended() const;
   void check_rank(const char* name, int rank) const;
-  // Runs a function on the host, in the order of the current stream. If it throws, the transport
-  // fails.
+  // Runs a function on the host, in the order of the current stream. If the function throws, the
+  // transport fails.
   void on_host(std::function<void(LeaderExchange&)> function);
-  // On a leader, enqueues the leaders' part of a collective. It runs after the leaders have checked
-  // that `what` is the same on all of them.
+  // On a leader, enqueues the leaders' part of a collective. The function runs after the leaders
+  // have checked that `what` is the same on all of them.
   void between_leaders(const std::string& what, std::function<void(LeaderExchange&)> function);
   // Converts the rows of a [ranks, n] tensor to [machines, most(), n], and back.
   at::Tensor by_machine(const at::Tensor& by_rank) const;

@@ -7,7 +7,7 @@
 namespace openreg {
 namespace {
 
-// Returns whether message `key` must wait for the earlier message `before`.
+// Returns whether message `key` must run after the earlier message `before`.
 bool keeps_order(const MessageStreams::Key& key, const MessageStreams::Key& before) {
   return key.device == before.device && key.sends == before.sends &&
          (key.peer == before.peer || key.peer == occlAnyRank || before.peer == occlAnyRank);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// message_streams.h - chooses the streams on which the sends and receives of a group run.
+// message_streams.h - selects the streams for the sends and receives of a group.
 //
-// A message occupies its stream until its peer arrives. A message outside a batch therefore runs on
-// a stream of its own peer and direction, where it does not block others. For example, ranks in a
-// ring may all send before they receive. Messages with the same peer and direction keep the order
-// of their calls, even relative to messages in batches, which run on a different stream. A receive
-// from any rank keeps its order relative to all receives.
+// A message occupies its stream until its peer arrives. Therefore each combination of peer and
+// direction has a stream for messages outside a batch, where a message does not block messages of
+// other peers. For example, all ranks of a ring may send before they receive. Messages with the
+// same peer and direction keep the order of their calls, even relative to messages in batches,
+// which run on a different stream. A receive from any rank keeps its order relative to all
+// receives.
 //
-// Owned by a process group. Only one thread at a time may use it.
+// A process group owns the object. Only one thread at a time may use it.
 #ifndef DISTRIBUTED_MESSAGE_STREAMS_H_
 #define DISTRIBUTED_MESSAGE_STREAMS_H_
 
@@ -25,19 +26,20 @@ namespace openreg {
 
 class MessageStreams {
  public:
-  // Identifies the messages that share a stream: they have the same device, direction and peer.
+  // Identifies the messages that share a stream, because they have the same device, direction and
+  // peer.
   struct Key {
     c10::DeviceIndex device;
     bool sends;
-    int peer;  // the other rank; -1: any rank
+    int peer;  // the other rank, or -1 for any rank
     auto operator<=>(const Key&) const = default;
   };
 
-  // Returns the stream for a message outside a batch, which is the same for each call with `key`.
+  // Returns the stream for a message outside a batch. It is the same for each call with this key.
   c10::Stream stream(const Key& key, int priority);
-  // Makes `stream` wait for the earlier messages that these messages must follow.
+  // Makes `stream` wait for those earlier messages that must run before messages with these keys.
   void follow(const std::vector<Key>& keys, const c10::Stream& stream);
-  // Records that the messages were enqueued on `stream` and end with `events`.
+  // Records that messages with these keys were enqueued on `stream` and end at `events`.
   void record(const std::vector<Key>& keys, const c10::Stream& stream,
               const std::shared_ptr<OperationEvents>& events);
 

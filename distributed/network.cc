@@ -14,15 +14,16 @@
 namespace openreg {
 namespace {
 
-// Return Gloo's tag for a message. Even tags are for messages that sender and receiver agreed on.
-// Odd tags are for data that a header has announced; the same odd tag is never used twice in a row.
+// Return Gloo's tag for a message. Even tags are for messages on which sender and receiver have
+// agreed. Odd tags are for data that a header has announced; the same odd tag is never used twice
+// in a row.
 int agreed_tag(int tag) { return 2 * tag; }
 int data_tag(int64_t number) { return static_cast<int>(2 * number + 1); }
 constexpr uint32_t kDataTags = 1U << 29;
 
-// The number of words in the header that precedes data: the type, the number of elements, and the
-// number of the data's tag. Gloo crashes the process if the data does not fit, so the receiver
-// checks the header first.
+// The number of words in the header, which precedes the data. The words are the type, the number of
+// elements, and the number of the data's tag. The receiver checks the header first, because Gloo
+// crashes the process if the data does not fit.
 constexpr int kWords = 3;
 
 at::Tensor header_of(const at::Tensor& data, int64_t number) {
@@ -43,8 +44,8 @@ std::vector<at::Tensor> bytes_of(const at::Tensor& data) {
   return {data.view({-1}).view(at::kByte)};
 }
 
-// Throws a DistBackendError. For known causes, it replaces Gloo's text, which contains a location
-// in Gloo's sources and a peer's address.
+// Throws a DistBackendError. For known causes, the message replaces Gloo's text, which contains a
+// location in Gloo's sources and a peer's address.
 [[noreturn]] void throw_network_error(const std::exception& error, int peer, int64_t timeout) {
   const std::string text = error.what();
   const std::string who = peer == occlAnyRank ? "a rank" : "rank " + std::to_string(peer);
@@ -194,14 +195,14 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
       try {
         receive_checked(message, header, words);
       } catch (...) {
-        abort();  // ends the other waits
+        abort();  // end the other waits
         throw;
       }
     };
     if (receives.size() == 1) {
       steps.emplace_back(receive_it);
     } else {
-      // Each receive needs its own thread, because its message may arrive only after the message of
+      // Each receive needs its own thread, because its message may arrive only after that of
       // another receive.
       steps.emplace_back(
           [other = std::async(std::launch::async, receive_it).share()] { other.get(); });
@@ -218,7 +219,7 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
         steps.emplace_back([this, data] { finish(data); });
       }
     } catch (...) {
-      abort();  // ends the messages that have already started
+      abort();  // end the messages that have already started
       throw;
     }
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// network.h - messages between a group's ranks, from host memory, over torch's Gloo.
+// network.h - messages in host memory between a group's ranks, over torch's Gloo.
 //
-// Only Gloo's messages are used, not its collectives, because abort() can end a wait for a message.
-// Any thread may call it, but only one thread at a time may use a given peer and tag.
+// This class uses only Gloo's messages, not its collectives, because abort() can end a wait for a
+// message. Any thread may call it, but only one thread at a time may use a given peer and tag.
 #ifndef DISTRIBUTED_NETWORK_H_
 #define DISTRIBUTED_NETWORK_H_
 
@@ -35,25 +35,27 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
 
 class Network {
  public:
-  // A message to or from a rank. `data` must be contiguous and on the CPU. It may be empty.
+  // A message to or from a rank. `data` must be contiguous and on the CPU, and may be empty.
   struct Message {
     int peer;
     int tag;
     at::Tensor data;
-    int* source = nullptr;  // for a message from any rank (occlAnyRank): receives the sender's rank
+    int* source = nullptr;  // stores the sender's rank for a message from any rank (occlAnyRank)
   };
 
   Network(c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout)
       : timeout_(timeout.count()), gloo_(std::move(gloo)) {}
 
-  // Returns when all messages have been sent and received. Throws if a peer has exited or is late,
-  // if abort() was called, or if a message's type or size differs from what its receiver expects.
+  // Returns when all messages have been sent and received. Throws if a peer has exited or does not
+  // respond in time, if abort() was called, or if a message's type or size differs from what its
+  // receiver expects.
   void transfer(const std::vector<Message>& sends, const std::vector<Message>& receives);
-  // Like transfer(), but does not check types and sizes: both sides must know that they are equal.
+  // Like transfer(), but does not check types and sizes. The caller must ensure that they are equal
+  // on both sides.
   void transfer_agreed(const std::vector<Message>& sends, const std::vector<Message>& receives);
 
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
-  // Ends all waits and closes the connections, which the other ranks notice.
+  // Ends all waits and closes the connections. The waits of the other ranks then fail.
   void abort();
 
  private:
@@ -73,7 +75,7 @@ class Network {
   std::atomic<int64_t> timeout_;  // in milliseconds
   std::atomic<uint32_t> sent_{0};
   std::mutex mutex_;                        // guards the next two members
-  c10::intrusive_ptr<c10d::Backend> gloo_;  // null after abort(): no message may start
+  c10::intrusive_ptr<c10d::Backend> gloo_;  // null after abort(), when no message may start
   std::set<c10d::Work*> waiting_;
 };
 

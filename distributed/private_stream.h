@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// private_stream.h - a temporary stream for work that must not wait for the program's work.
+// private_stream.h - a temporary stream, for work that must not wait for the program's work.
 //
-// The scope owns the stream, and its end does not wait: the stream is destroyed when the work
-// queued on it has run. Only the scope's thread uses it.
+// The object owns the stream. Its destructor does not wait: the driver destroys the stream when the
+// work that is queued on it has run. Only the thread that created the object uses it.
 #ifndef DISTRIBUTED_PRIVATE_STREAM_H_
 #define DISTRIBUTED_PRIVATE_STREAM_H_
 

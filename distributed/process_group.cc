@@ -39,8 +39,8 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 // The prefix of operation names.
 constexpr std::string_view kPrefix = "occl:";
 
-// Returns an operation's name in profiles, which is that of ProcessGroupNCCL, because tools look
-// for it.
+// Returns an operation's name in profiles. It is the name that ProcessGroupNCCL uses, because tools
+// search for that name.
 std::string collective_name(OpType type, const std::string& name) {
   switch (type) {
     case OpType::ALLREDUCE:
@@ -61,14 +61,14 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
-  // If the group is dropped without shutdown(), for example at process exit, end pending
+  // If the program drops the group without shutdown(), for example at process exit, end the pending
   // operations. Otherwise they might wait for ranks that never arrive.
   retire();
   if (!pending_.empty()) {
     abort();
   }
-  // Destroy the communicators before the events: the device writes to events until its operations
-  // are done.
+  // Destroy the communicators before the events, because the device writes to the events until its
+  // operations have finished.
   connections_.clear();
   for (const Pending& pending : pending_) {
     for (const RecordedOperation& operation : pending.records) {
@@ -128,7 +128,7 @@ std::shared_ptr<Transport> ProcessGroupOCCL::make_transport(c10::Device device,
         device, topology, std::move(local),
         make_gloo(std::move(store), getRank(), getSize(), options_->timeout), options_->timeout);
   }
-  // All ranks are connected, so all have read the id.
+  // All ranks are connected, so all ranks have read the id.
   if (topology.leads()) {
     store_->deleteKey(id_key);
   }
@@ -190,7 +190,8 @@ void ProcessGroupOCCL::retire() {
     retire_one(pending_.front());
     pending_.pop_front();
   }
-  // A message may wait for a long time while later operations finish, so look beyond it as well.
+  // A message may wait for a long time while later operations finish, so check the later operations
+  // as well.
   if (pending_.size() >= retire_all_at_) {
     std::erase_if(pending_, [&](const Pending& pending) {
       const bool passed = pending.events->passed();
@@ -207,7 +208,7 @@ void ProcessGroupOCCL::record(const WorkOCCL::Operation& operation, uint64_t seq
                               Pending& pending) {
   if (!recorded_.has_value()) {
     std::vector<uint64_t> members = options_->global_ranks_in_group;
-    if (members.empty()) {  // the group has all ranks
+    if (members.empty()) {  // an empty list means all ranks
       members.resize(static_cast<size_t>(getSize()));
       std::iota(members.begin(), members.end(), 0);
     }
@@ -259,7 +260,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   const uint64_t sequence = point_to_point ? ++point_to_point_ : ++collectives_;
   const std::vector<int64_t> no_sizes;
   const GroupLabel label = this->label();
-  // Adds the profiler row that names the collective, its sizes and its group.
+  // Record the profiler event that contains the name, sizes and group of the collective.
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
       (std::make_tuple(static_cast<int64_t>(sequence), point_to_point)), label.name, inputs,
       outputs, peer >= 0 ? peer : getRank(), collective_name(type, name), elements_of(inputs),
@@ -288,7 +289,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   }
   const bool capturing = is_capturing(native_stream(stream));
   if (!capturing) {
-    // Captured work is exempt: it runs later, and the program must order it.
+    // Captured work is not ordered here, because it runs later, and the program must order it.
     message_streams_.follow(messages, stream);
   }
   auto work = c10::make_intrusive<WorkOCCL>(label, operation, to.transport, timed_);
@@ -296,7 +297,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   work->begin(stream);
   {
     const c10::StreamGuard on_stream(stream);
-    // Operations write to tensors as plain memory, including parameters and inference tensors.
+    // Operations write to tensors as plain memory, even to parameters and inference tensors.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     try {
       call(*to.transport, *work);
@@ -384,7 +385,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
   std::string missing;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
-    // When the first late rank has used up the time, only poll the others.
+    // When waiting for the first late rank has used up the time, only poll the other ranks.
     const auto left = std::max(std::chrono::duration_cast<std::chrono::milliseconds>(
                                    deadline - std::chrono::steady_clock::now()),
                                std::chrono::milliseconds(1));
@@ -407,7 +408,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
 // ------------------------------------------------------------------------------- other groups
 
 std::shared_ptr<c10::Allocator> ProcessGroupOCCL::getMemAllocator() {
-  // Not owned: torch's registry keeps the allocator as long as the process lives.
+  // The pointer owns nothing, because torch's registry keeps the allocator until the process exits.
   return {std::shared_ptr<void>(), c10::GetAllocator(kOpenRegType)};
 }
 
@@ -440,7 +441,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
 c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
     const std::vector<int64_t>& excluded, int flags,
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
-  constexpr int kAbort = 1;  // as in NCCL: operations in progress are aborted, not waited for
+  constexpr int kAbort = 1;  // as in NCCL, abort operations in progress instead of waiting
   std::vector<int> ranks;
   for (int rank = 0; rank < getSize(); ++rank) {
     if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
@@ -493,8 +494,8 @@ void ProcessGroupOCCL::shutdown() {
     const std::lock_guard lock(mutex_);
     ended_ = "was shut down: create a new group";
   }
-  // Wait for enqueued operations, even if a Work keeps the communicator alive. The lock must not be
-  // held meanwhile, because abort() takes it to end the wait.
+  // Wait for enqueued operations, even if a Work keeps the communicator alive. The mutex must not
+  // be locked during the wait, because abort() locks it to end the wait.
   for (const auto& [device, connection] : connections()) {
     connection.transport->finalize();
   }

@@ -4,12 +4,12 @@
 // of ProcessGroupNCCL.
 //
 // The first collective on a device (or eagerConnectSingleDevice) creates a communicator for the
-// device: the group's first rank puts the communicator's id into the store. Operations with asyncOp
-// run on the group's own stream, which first waits for the caller's current stream; others run on
-// the current stream.
+// device. To do so, the group's first rank puts the communicator's id into the store. Operations
+// with asyncOp run on the group's own stream, which first waits for the caller's current stream.
+// Other operations run on the current stream.
 //
-// Owned by torch's ProcessGroup. As torch guarantees, only one thread at a time calls it, except
-// for abort() and getError().
+// torch's ProcessGroup owns the object. torch guarantees that only one thread at a time calls it,
+// except for abort() and getError().
 #ifndef DISTRIBUTED_PROCESS_GROUP_H_
 #define DISTRIBUTED_PROCESS_GROUP_H_
 
@@ -59,7 +59,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
-  // Sums or averages COO tensors. The host waits until it knows each rank's number of elements.
+  // Sums or averages COO tensors. The host waits until it knows the number of elements of each
+  // rank.
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
@@ -98,14 +99,14 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs,
                                           std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options) override;
-  // Synchronizes the ranks only through the store. Does not wait for operations on the device.
+  // Synchronizes the ranks only through the store, without waiting for operations on the device.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
 
-  void setSequenceNumberForGroup() override {}  // the number starts at 0 on all ranks
+  void setSequenceNumberForGroup() override {}  // the sequence number starts at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override { return collectives_; }
   void enableCollectivesTiming() override { timed_ = true; }
   void registerOnCompletionHook(
@@ -121,19 +122,20 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  // Returns the device's normal allocator, because other ranks can read all device memory.
+  // Returns the device's normal allocator. Special memory is unnecessary, because other ranks can
+  // read all device memory.
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
-  // Releases the memory of the group's communicators until resume(). All ranks must call it, and
-  // until resume() they must not replay graphs that contain the group's collectives.
+  // Releases the memory of the group's communicators until resume(). All ranks must call it. Until
+  // resume(), no rank may replay a graph that contains the group's collectives.
   void suspend() override;
   void resume() override;
-  // Returns the bytes by kind, summed over the communicators, and "suspended": 1 if they are
-  // suspended, otherwise 0.
+  // Returns the number of bytes of each kind, summed over the communicators, and the entry
+  // "suspended", which is 1 if the communicators are suspended and otherwise 0.
   std::unordered_map<std::string, uint64_t> getMemoryStats() override;
 
  private:
@@ -145,7 +147,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
     c10::Stream stream;
   };
 
-  // What the group keeps for an operation until the operation has finished.
+  // The state of an operation that the group keeps until the operation has finished.
   struct Pending {
     std::shared_ptr<OperationEvents> events;
     std::vector<RecordedOperation> records;
@@ -155,18 +157,18 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   Connection connection(c10::Device device);
   std::map<c10::DeviceIndex, Connection> connections();
   std::shared_ptr<Transport> make_transport(c10::Device device, const std::string& key);
-  // Creates the communicator of the ranks of one machine. `position` is the position of this rank
-  // among them.
+  // Creates the communicator of the ranks of one machine. `position` is the index of this rank
+  // among `ranks`.
   occlComm_t connect(const std::string& key, const std::vector<int>& ranks, size_t position);
   std::optional<c10::DeviceIndex> first_device();
-  // Enqueues an operation, or adds it to the open coalesced block. `peer` is for profiles: it is
-  // the root, or the other rank of a message, or -1 if there is none. `parts` are the operations in
-  // a coalesced one.
+  // Enqueues an operation, or adds it to the open coalesced block. `peer` is recorded in profiles:
+  // it is the root, the other rank of a message, or -1 if there is neither. `parts` contains the
+  // operations of a coalesced one.
   c10::intrusive_ptr<c10d::Work> run(c10d::OpType type, const std::string& name, bool async,
                                      std::vector<at::Tensor> inputs,
                                      std::vector<at::Tensor> outputs, const Call& call,
                                      int peer = -1, std::vector<WorkOCCL::Operation> parts = {});
-  // Returns the keys of the messages in the operation, or in its parts.
+  // Returns the keys of the messages in the operation and its parts.
   static std::vector<MessageStreams::Key> messages_of(
       const WorkOCCL::Operation& operation, const std::vector<WorkOCCL::Operation>& parts);
   int stream_priority() const { return options_->is_high_priority_stream ? -1 : 0; }
@@ -188,7 +190,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   MessageStreams message_streams_;
   std::unique_ptr<CompletionThread> hook_thread_;
   std::shared_ptr<const CompletionThread::Function> hook_;
-  // The events of captured receives from any rank. They are kept as long as the group, because a
+  // The events of captured receives from any rank. The group keeps them until its end, because a
   // graph may run the receives at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;
@@ -196,7 +198,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   std::mutex mutex_;  // guards the next three members
   std::map<c10::DeviceIndex, Connection> connections_;
   std::optional<c10::DeviceIndex> first_device_;  // the device that was connected first
-  std::string ended_;                             // why no more connections can be made
+  std::string ended_;                             // the reason why no more connections can be made
   uint64_t monitored_barriers_ = 0;
   uint64_t shrinks_ = 0;
 

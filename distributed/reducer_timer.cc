@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // reducer_timer.cc - measures the forward, backward and communication times of
-// DistributedDataParallel on this device, with events on the current stream, as torch does on CUDA.
-// Only the thread that runs the model uses it.
+// DistributedDataParallel on this device. Like torch's timer for CUDA, it uses events on the
+// current stream. Only the thread that runs the model uses it.
 #include <c10/core/Event.h>
 
 #include <array>
@@ -37,8 +37,8 @@ class ReducerTimer final : public c10d::Timer {
     from->synchronize();
     to->synchronize();
     const double milliseconds = from->elapsedTime(*to);
-    // A negative time means that the events are from different iterations: the end event was not
-    // recorded in this iteration.
+    // A negative time means that the end event was not recorded in this iteration but in an earlier
+    // one.
     return milliseconds < 0 ? std::nullopt
                             : std::optional(static_cast<int64_t>(milliseconds * 1e6));
   }

@@ -62,7 +62,7 @@ class Participant {
     return {bytes.begin(), bytes.end()};
   }
 
-  // Waits for a key that rank `late` sets when it arrives.
+  // Waits for a key that rank `late` sets when it arrives at the rendezvous.
   void wait(const std::string& key, int late) {
     try {
       const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now());
@@ -77,10 +77,10 @@ class Participant {
                      " did not reach the rendezvous within ", timeout_.count(), " ms: ", detail);
   }
 
-  // Sleeps for `round` milliseconds, or for 20 if `round` is larger.
+  // Sleeps for `round` milliseconds, at most 20.
   void pause(int round) const { std::this_thread::sleep_for(milliseconds(std::min(round, 20))); }
 
-  // Collects the notes of all ranks with their numbers, each preceded by its length.
+  // Collects the notes of all ranks, including their numbers. The length of each note precedes it.
   std::string collect_roster() {
     std::string roster;
     for (int rank = 0; rank < size_; ++rank) {

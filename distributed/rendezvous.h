@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// rendezvous.h - a meeting of a group's ranks in the group's store, where they exchange notes.
+// rendezvous.h - a rendezvous of a group's ranks, which exchange notes through the group's store.
 //
-// The store may contain keys from exited processes: torchrun uses one store for all attempts to run
-// a program. Each rank therefore publishes a unique number, and rank 0 publishes the numbers that
-// it has seen. A rank agrees if its own number is among them. Rank 0 continues when all ranks have
-// agreed to the same list.
+// The store may contain keys of exited processes, because torchrun uses one store for all attempts
+// to run a program. Therefore each rank publishes a unique number, and rank 0 publishes the list of
+// numbers that it has seen. A rank agrees if the list contains its own number. Rank 0 continues
+// when all ranks have agreed to the same list.
 //
-// The functions keep no state. Any thread may call them, but there may be only one rendezvous for a
-// store and prefix at a time.
+// The functions are stateless. Any thread may call them, but there may be only one rendezvous at a
+// time for each store and prefix.
 #ifndef DISTRIBUTED_RENDEZVOUS_H_
 #define DISTRIBUTED_RENDEZVOUS_H_
 
@@ -20,20 +20,20 @@
 namespace openreg {
 
 struct RendezvousResult {
-  // The prefix of this rendezvous's keys. It is unique: no other rendezvous uses keys that start
-  // with it.
+  // The prefix of this rendezvous's keys. It is unique: the keys of other rendezvous have different
+  // prefixes.
   std::string prefix;
   // The notes, indexed by rank.
   std::vector<std::string> notes;
 };
 
-// Publishes `note`, waits until all ranks have arrived, and returns their notes. `what` names the
-// purpose in the error about a late rank.
+// Publishes `note`, waits until all ranks have arrived, and returns their notes. If a rank is late,
+// the error contains `what`, which describes the purpose of the rendezvous.
 RendezvousResult run_rendezvous(c10d::Store& store, const std::string& prefix, int rank, int size,
                                 const std::string& note, std::chrono::milliseconds timeout,
                                 const std::string& what);
 
-// Deletes this rank's keys. Call it when all ranks have left the rendezvous.
+// Deletes this rank's keys. Must be called after all ranks have finished the rendezvous.
 void delete_rendezvous_keys(c10d::Store& store, const std::string& prefix,
                             const RendezvousResult& result, int rank);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// sparse_reduction.cc - the all-reduce of sparse COO tensors, for example the gradients of
-// nn.Embedding(sparse=True). Each rank gathers the indices and values of all ranks and adds them
-// up.
+// sparse_reduction.cc - the all-reduce of sparse COO tensors, for example gradients of
+// nn.Embedding(sparse=True). Each rank gathers the indices and values of all ranks and adds them.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
@@ -28,8 +27,8 @@ namespace {
 constexpr char kName[] = "occl: all_reduce of a sparse tensor";
 
 // Returns the tensor that the program passed. torch.distributed replaces a complex tensor with its
-// view_as_real(). For a sparse tensor, this view shares only the values, but a reduction also
-// changes the indices.
+// view_as_real(). The view of a sparse tensor shares only the values with the tensor, but a
+// reduction also changes the indices.
 at::Tensor program_tensor(const at::Tensor& tensor) {
   if (!tensor.is_view()) {
     return tensor;
@@ -38,8 +37,8 @@ at::Tensor program_tensor(const at::Tensor& tensor) {
   return base.is_complex() ? base : tensor;
 }
 
-// Gathers the shapes of all ranks, checks that they agree, and returns each rank's number of
-// elements.
+// Gathers the shapes of all ranks, checks that they are compatible, and returns the number of
+// elements of each rank.
 std::vector<int64_t> gather_counts(Transport& transport, const at::Tensor& tensor, int rank,
                                    int64_t ranks) {
   std::vector<int64_t> mine{tensor._nnz(), tensor.sparse_dim()};
@@ -61,7 +60,7 @@ std::vector<int64_t> gather_counts(Transport& transport, const at::Tensor& tenso
   return counts;
 }
 
-// Gathers the parts of all ranks, which may differ in size along `dim`, and joins them.
+// Gathers the parts of all ranks, which may differ in size along `dim`, and concatenates them.
 at::Tensor gather_parts(Transport& transport, const at::Tensor& part, int64_t dim,
                         const std::vector<int64_t>& counts) {
   std::vector<int64_t> sizes = part.sizes().vec();
@@ -129,8 +128,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
             work.set_outputs({tensor});
           });
   if (options.asyncOp) {
-    // The tensor's new indices and values were allocated on the group's stream, and the caller will
-    // use them on the current stream.
+    // The new indices and values were allocated on the group's stream, but the caller will use them
+    // on the current stream.
     const c10::Stream current = current_stream(tensor.device().index());
     tensor._indices().record_stream(current);
     tensor._values().record_stream(current);
@@ -153,7 +152,8 @@ std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>> all_reduce_s
   return {std::move(all), std::move(work)};
 }
 
-// Register the operator for this device's sparse tensors: torch does so only for the CPU and CUDA.
+// Register the operator for this device's sparse tensors, because torch registers it only for the
+// CPU and CUDA.
 TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, library) {
   library.impl("allreduce_", &all_reduce_sparse);
 }

@@ -26,7 +26,7 @@ namespace symmetric = c10d::symmetric_memory;
 
 // ------------------------------------------------------------------------------------- release
 
-// Memory that no longer has an owner. It is freed when the streams that used it have passed their
+// Memory that no longer has an owner. It is freed when all streams that used it have passed their
 // events.
 struct Released {
   void* base;
@@ -38,7 +38,7 @@ struct Released {
       try {
         return event.query();
       } catch (const std::exception&) {
-        return true;  // its stream was destroyed
+        return true;  // the event's stream was destroyed
       }
     });
   }
@@ -57,7 +57,7 @@ class ReleasedMemory {
     all_.push_back(std::move(released));
   }
 
-  // Frees memory that no stream uses any longer. Returns whether any is left.
+  // Frees the memory that streams no longer use. Returns whether any memory remains.
   bool sweep() noexcept {
     const std::lock_guard lock(mutex_);
     all_.remove_if([](Released& released) {
@@ -89,8 +89,8 @@ void* allocate(size_t bytes) {
     device_allocator()->emptyCache();
     error = orMalloc(&base, bytes);
   }
-  // Memory that streams still use becomes free when their kernels have run, which have timeouts.
-  // Retry until then.
+  // Memory that streams still use can be freed when their kernels have run. These kernels have
+  // timeouts, so retry.
   while (error == orErrorOutOfMemory && ReleasedMemory::get().sweep()) {
     {
       const HostWait wait;
@@ -142,7 +142,7 @@ std::vector<c10::Event> SymmetricAllocation::record_events() noexcept {
       }
     }
   } catch (const std::exception&) {
-    return events;  // the device was shut down, so no kernel runs
+    return events;  // the device was shut down, so no kernel is running
   }
   return events;
 }
@@ -287,7 +287,7 @@ class Allocator final : public symmetric::SymmetricMemoryAllocator {
   }
 
   std::mutex mutex_;
-  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // of live tensors
+  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // those of live tensors
 };
 
 const bool registered = [] {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// symmetric_memory.h - torch's symmetric memory on this device: memory that a group's ranks address
-// directly.
+// symmetric_memory.h - torch's symmetric memory on this device: memory that all ranks of a group
+// can address directly.
 //
-// An allocation is one piece of device memory: the buffer, its signal pad, and the window's state
-// (occl/window.h). A rendezvous shares it with the group through the driver's handles (orIpcExport)
-// and creates a window over the memory of all ranks.
+// An allocation is one range of device memory. It contains the buffer, its signal pad, and the
+// window's state (occl/window.h). A rendezvous shares it with the group through the driver's
+// handles (orIpcExport) and creates a window over the memory of all ranks.
 //
 // Ownership. An allocation is owned by its tensor (until SymmetricMemoryAllocator::free) and by
-// each of its SymmetricMemory objects. When the last owner is gone, the memory and the mappings of
-// the peers' memory are released after the work on the streams that used them. These are the
-// streams on which an operation here was enqueued, and the current one. A peer's mapping stays
-// valid for the peer even if the owner frees the memory. Any thread may call these functions.
+// each of its SymmetricMemory objects. When the last owner is destroyed, the memory and the
+// mappings of the peers' memory are released, but only after the work on the streams that used
+// them. These streams are the current stream and those on which operations on the memory were
+// enqueued. If the owner frees the memory, a peer's mapping stays valid for the peer. Any thread may
+// call these functions.
 #ifndef DISTRIBUTED_SYMMETRIC_MEMORY_H_
 #define DISTRIBUTED_SYMMETRIC_MEMORY_H_
 
@@ -32,21 +33,21 @@
 
 namespace openreg {
 
-// The memory of a group's ranks, and what is released with it.
+// The memory of a group's ranks, and the resources that are released together with it.
 struct SymmetricPeers {
   std::string group;
   int rank = 0;
   std::vector<int> global_ranks;
   std::vector<void*> buffers;      // indexed by rank
   std::vector<void*> signal_pads;  // indexed by rank
-  // The peers' imported memory, with the device that owns it.
+  // The memory imported from the peers, each with the device that owns it.
   std::vector<std::pair<void*, c10::DeviceIndex>> imports;
   occlWindow_t window = nullptr;
 };
 
 class SymmetricAllocation {
  public:
-  // Allocates the memory and waits until its signal pad is zero.
+  // Allocates the memory and waits until its signal pad has been set to zero.
   SymmetricAllocation(size_t bytes, c10::DeviceIndex device, std::optional<std::string> group);
   ~SymmetricAllocation();
   SymmetricAllocation(const SymmetricAllocation&) = delete;
@@ -57,10 +58,11 @@ class SymmetricAllocation {
   c10::DeviceIndex device() const { return device_; }
   bool contains(const void* pointer) const;
 
-  // Returns the memory of all ranks in a group. All ranks must make the first call for the group,
-  // which waits for them.
+  // Returns the memory of all ranks in a group. The first call for a group waits for all ranks, and
+  // all ranks must make it.
   std::shared_ptr<const SymmetricPeers> rendezvous(const std::optional<std::string>& group);
-  // Makes the release of the memory wait for the work that is queued on `stream` at that time.
+  // Makes the later release of the memory wait for the work that is queued on `stream` at the time
+  // of the release.
   void record_stream(const c10::Stream& stream);
 
  private:
@@ -87,8 +89,8 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
 
   std::vector<void*> get_buffer_ptrs() override { return peers_->buffers; }
   std::vector<void*> get_signal_pad_ptrs() override { return peers_->signal_pads; }
-  // Return arrays of the addresses above, stored in device memory. These are device addresses,
-  // which a kernel must translate before it reads from them.
+  // Return arrays that contain the addresses above and are stored in device memory. The addresses
+  // are device addresses, which a kernel must translate before it reads from them.
   void** get_buffer_ptrs_dev() override;
   void** get_signal_pad_ptrs_dev() override;
   size_t get_buffer_size() override { return allocation_->bytes(); }
@@ -104,8 +106,8 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
   const std::vector<int>& get_rank_to_global_rank() override { return peers_->global_ranks; }
   bool world_within_direct_access() override { return true; }
 
-  // Return what an operation needs: the window, and the current stream. A later release of the
-  // memory waits for that stream's work.
+  // Return the window and the current stream, for an operation. A later release of the memory waits
+  // for the work on this stream.
   occlWindow_t window() const { return peers_->window; }
   orStream_t stream() const;
   // Returns the distance in bytes from the start of the buffer to the tensor's first element.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// symmetric_operators.cc - torch.ops.symm_mem on this device: the operators that torch implements
-// only for CUDA. Their tensors are symmetric memory at the same offset on all ranks. They run on
-// the current stream and use channel 0 of the signal pads. Any thread may call them.
+// symmetric_operators.cc - the operators of torch.ops.symm_mem on this device, which torch
+// implements only for CUDA. Their tensors are symmetric memory at the same offset on all ranks.
+// They run on the current stream and use channel 0 of the signal pads. Any thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_like.h>
@@ -45,7 +45,8 @@ class Operand {
   orStream_t stream() const { return own_->stream(); }
   size_t offset() const { return offset_; }
   int64_t ranks() const { return own_->get_world_size(); }
-  // Returns the tensor in the memory of rank `peer` at the offset of `mine`.
+  // Returns a tensor in the memory of rank `peer`, with the sizes and dtype of `mine` and at the
+  // same offset.
   at::Tensor tensor(int peer, const at::Tensor& mine) const {
     return own_->get_buffer(peer, mine.sizes(), mine.scalar_type(),
                             static_cast<int64_t>(offset_ / mine.element_size()));
@@ -169,7 +170,8 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
   return output;
 }
 
-// Exchanges rows along the first dimension. The device reads the numbers of rows from `splits`.
+// Exchanges rows along the first dimension. The device reads from `splits` how many rows each rank
+// gets.
 void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& splits,
                      at::Tensor out_splits_offsets, std::string group) {
   constexpr const char* kName = "all_to_all_vdev";
@@ -194,10 +196,10 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
   check_occl(occlWindowAllToAllV(rows.window(), rows.offset(), numbers.window(), numbers.offset(),
                                  &sizes, out.mutable_data_ptr(),
                                  out_splits_offsets.mutable_data_ptr(), rows.stream()));
-  (void)numbers.stream();  // keeps the memory of the splits until the exchange is done
+  (void)numbers.stream();  // keeps the memory of the splits until the exchange has run
 }
 
-// Returns the tensors of all ranks at the offset of this rank's tensor.
+// Returns the tensors of all ranks that are at the same offset as this rank's tensor.
 std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string group) {
   const Operand operand("get_remote_tensors", tensor, group);
   std::vector<at::Tensor> tensors;
@@ -209,7 +211,8 @@ std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string
 
 // -------------------------------------------------------------------------------- single words
 
-// These functions have the signatures with which torch's bindings of the same names call them.
+// torch's Python bindings of the same names call these functions, so the signatures must be the
+// same.
 at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t count) {
   TORCH_CHECK_VALUE(
       input.dim() == 1 && input.is_contiguous() &&
@@ -223,7 +226,7 @@ at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t c
   TORCH_CHECK_VALUE(
       value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<uint32_t>::max(),
       "memset32_: the value ", value, " does not fit in 32 bits");
-  // Fill through an int32 view: the bit pattern is the same, whether the word is signed or not.
+  // Fill through an int32 view, because the bit pattern is the same for signed and unsigned words.
   input.view(at::kInt).narrow(0, offset, count).fill_(static_cast<int32_t>(value));
   return input;
 }

@@ -23,7 +23,7 @@
 namespace openreg {
 namespace {
 
-// What a rank sends to the others. It is followed by one handle per rank.
+// The data that a rank sends to the other ranks. One handle per rank follows it.
 struct Announcement {
   uint64_t buffer_bytes;
   uint64_t pad_bytes;
@@ -52,7 +52,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> find_group(const std::string& name) {
 }
 
 // Returns the options of the group's backend for the device. Returns null if the group has no such
-// backend; the group's store is then sufficient.
+// backend; in this case only the group's store is needed.
 c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& group) {
   try {
     return group.getBackend(kOpenRegType)->getBackendOptions();
@@ -61,8 +61,8 @@ c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& grou
   }
 }
 
-// Returns the ranks and the store of a process group, or those of set_group_info() if there is no
-// such group.
+// Returns the ranks and the store of a process group. If there is no group with this name, returns
+// those that set_group_info() has set.
 Members members_of(const std::string& name) {
   Members members;
   if (const auto group = find_group(name); group != nullptr) {
@@ -80,7 +80,7 @@ Members members_of(const std::string& name) {
     members.size = info.world_size;
     members.store = info.store;
   }
-  if (members.global_ranks.empty()) {  // the group has all ranks
+  if (members.global_ranks.empty()) {  // an empty list means all ranks
     members.global_ranks.resize(static_cast<size_t>(members.size));
     std::iota(members.global_ranks.begin(), members.global_ranks.end(), 0);
   }
@@ -92,12 +92,12 @@ Members members_of(const std::string& name) {
   return members;
 }
 
-// Counts the rendezvous of each group in this process, from the creation of the group's store. All
-// ranks count in the same way, so they use the same keys. Any thread may call it.
+// Counts the rendezvous of each group in this process since the creation of the group's store. All
+// ranks have the same count, so they use the same keys. Any thread may call the functions.
 class History {
  public:
   // The second phase of a rendezvous. Its keys can be deleted when all ranks have arrived at the
-  // next one.
+  // next rendezvous.
   struct Phase {
     std::string prefix;
     RendezvousResult result;
@@ -146,7 +146,8 @@ class Rendezvous {
     peers_.rank = members_.rank;
     peers_.global_ranks = members_.global_ranks;
   }
-  // Releases the peers if the rendezvous failed. Otherwise run() has handed them over.
+  // Releases the peers if the rendezvous has failed. Otherwise run() has returned them to its
+  // caller.
   ~Rendezvous() { (void)release_peers(peers_); }
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -155,8 +156,8 @@ class Rendezvous {
     const std::string announced = prefix_ + "announced", mapped = prefix_ + "mapped";
     const RendezvousResult first = exchange(announced, announcement());
     std::vector<occlWindowMember> window(static_cast<size_t>(members_.size));
-    // Check this before anything is mapped: a rank that finds another machine gives up and frees
-    // its memory.
+    // Check the machines before mapping anything: if a rank is on another machine, the rendezvous
+    // fails, and the ranks free their memory.
     std::string failed = find_other_machine(first.notes);
     for (int peer = 0; peer < members_.size && failed.empty(); ++peer) {
       failed =
@@ -167,7 +168,7 @@ class Rendezvous {
                                            window.data(), &config) != occlSuccess) {
       failed = occlGetLastError();
     }
-    // In the second phase each rank reports that it has mapped everything, or why it cannot.
+    // In the second phase, each rank reports either that it has mapped everything or why it cannot.
     const RendezvousResult second = exchange(mapped, failed);
     delete_rendezvous_keys(*members_.store, announced, first, members_.rank);
     if (const History::Phase before = History::get().exchange_last(peers_.group, {mapped, second});
@@ -198,8 +199,8 @@ class Rendezvous {
                               this_machine(),
                               {}};
     check_occl(occlGetProcess(&announcement.process));
-    // Export on a separate stream: the program's streams may wait for other ranks. A program orders
-    // its accesses with barriers.
+    // Export on a separate stream, because the program's streams may wait for other ranks. The
+    // program must order its accesses with barriers.
     const PrivateStream stream(mine_.device);
     std::vector<orIpcMemoryHandle> handles(static_cast<size_t>(members_.size));
     for (int peer = 0; peer < members_.size; ++peer) {
@@ -225,7 +226,7 @@ class Rendezvous {
     return announcement;
   }
 
-  // Returns an error text if a rank is on another machine, otherwise an empty string.
+  // Returns an error text if a rank is on another machine; otherwise returns an empty string.
   std::string find_other_machine(const std::vector<std::string>& notes) const {
     for (int peer = 0; peer < members_.size; ++peer) {
       if (read(peer, notes[static_cast<size_t>(peer)]).machine != this_machine()) {
@@ -236,8 +237,8 @@ class Rendezvous {
     return "";
   }
 
-  // Maps the memory of rank `peer` and describes it in `member`. Returns an error text, or an empty
-  // string.
+  // Maps the memory of rank `peer` and stores its description in `member`. Returns an error text,
+  // or an empty string on success.
   std::string connect(int peer, const std::string& note, occlWindowMember& member) {
     const Announcement announcement = read(peer, note);
     if (announcement.buffer_bytes != mine_.buffer_bytes ||
@@ -272,7 +273,7 @@ class Rendezvous {
 
   std::string map(int peer, const std::string& note, const Announcement& announcement,
                   void** base) {
-    // Import on a stream of the device that owns the memory, as the driver requires.
+    // Import on a stream of the device that owns the memory, because the driver requires this.
     const auto device = static_cast<c10::DeviceIndex>(announcement.device);
     if (announcement.device >= static_cast<uint64_t>(device_count())) {
       return cannot_map(peer) + "it is on device " + std::to_string(announcement.device) +
@@ -311,7 +312,7 @@ bool release_peers(const SymmetricPeers& peers) noexcept {
   }
   for (const auto& [pointer, device] : peers.imports) {
     orStream_t stream = nullptr;
-    // No queued work uses the memory any longer, so any stream will do.
+    // No queued work uses the memory any longer, so release it on any stream.
     if (orGetDefaultStream(&stream, device) == orSuccess) {
       (void)orIpcRelease(pointer, stream);
     }

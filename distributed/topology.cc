@@ -19,8 +19,8 @@ std::string machine_identity() {
     std::getline(file, identity);
   }
   identity += " " + std::to_string(geteuid());
-  // Processes find each other by process id, so they must share a pid namespace. A container with a
-  // network of its own counts as a separate machine.
+  // Processes identify each other by process id, so they must share a pid namespace. A container
+  // with its own network counts as a separate machine.
   for (const char* const space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
     std::error_code error;
     identity += " " + std::filesystem::read_symlink(space, error).string();

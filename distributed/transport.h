@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// transport.h - how a group's tensors move: only between processes on one machine
-// (local_transport.h), or between machines too (machine_transport.h).
+// transport.h - the interface that moves a group's tensors, either only between processes on one
+// machine (local_transport.h) or also between machines (machine_transport.h).
 //
-// A transport is owned by the group's connection to a device and by each Work. Operations are
-// enqueued on the current stream and return at once; they throw the errors that the call can
-// detect. Tensors are dense, on the group's device, and of one dtype. Only one thread at a time may
-// call a transport, except for ended() and abort().
+// The group's connection to a device and each Work share the ownership of a transport. A call
+// enqueues an operation on the current stream and returns immediately. It throws the errors that it
+// can detect itself. Tensors are dense, on the group's device, and of the same dtype. Only one
+// thread at a time may call a transport, except for ended() and abort().
 #ifndef DISTRIBUTED_TRANSPORT_H_
 #define DISTRIBUTED_TRANSPORT_H_
 
@@ -40,7 +40,7 @@ class Transport {
   virtual void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                               const c10d::ReduceOp& op) = 0;
   virtual void all_to_all(const at::Tensor& output, const at::Tensor& input) = 0;
-  // Runs an all-to-all with parts of any size: the i-th input goes to rank i.
+  // Runs an all-to-all with parts of any size. Rank i receives the i-th input.
   virtual void exchange(const std::vector<at::Tensor>& outputs,
                         const std::vector<at::Tensor>& inputs) = 0;
   // Copies the inputs of all ranks, one after the other, to `output` on `root`. Other ranks ignore
@@ -50,33 +50,33 @@ class Transport {
   virtual void scatter(const at::Tensor& output, const at::Tensor& input, int root) = 0;
   virtual void barrier() = 0;
   virtual void send(const at::Tensor& tensor, int peer, int tag) = 0;
-  // Receives a message. For a message from any rank, `source` (may be null) receives the sender's
-  // rank; it must live until the operation is done.
+  // Receives a message. For a message from any rank, `source`, which may be null, receives the
+  // sender's rank. It must be valid until the operation has finished.
   virtual void receive(const at::Tensor& tensor, int peer, int tag, int* source) = 0;
 
-  // Group the operations between begin_group() and end_group(), which run as one.
+  // Group the operations between begin_group() and end_group(), which run as a single operation.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
-  // Drops the group's operations. Called instead of end_group() after an exception.
+  // Discards the group's operations. Called instead of end_group() after an exception.
   virtual void drop_group() = 0;
 
-  // Returns why the transport has failed, or nothing if it works. `result` (may be null) receives
-  // the kind of the failure.
+  // Returns the reason why the transport has failed, or nullopt if it has not. `result`, which may
+  // be null, receives the kind of the failure.
   virtual std::optional<std::string> ended(occlResult_t* result = nullptr) const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
   // Ends all operations, on all ranks. Each rank's error contains the reason.
   virtual void abort(const std::string& reason) = 0;
-  // Waits until all enqueued operations are done.
+  // Waits until all enqueued operations have finished.
   virtual void finalize() = 0;
 
-  // Releases memory until resume(). All ranks must call it; until resume(), operations throw.
+  // Releases memory until resume(). All ranks must call it. Until resume(), operations throw.
   virtual void suspend() = 0;
   virtual void resume() = 0;
   virtual occlMemoryStats_t memory_stats() const = 0;
 };
 
-// A scope that groups the operations on `transport`. Drops them if an exception leaves the scope
-// before end().
+// Groups the operations on `transport` during its lifetime. If an exception ends the lifetime
+// before end(), the operations are discarded.
 class TransportGroup {
  public:
   explicit TransportGroup(Transport& transport) : transport_(transport) {

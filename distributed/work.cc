@@ -38,7 +38,8 @@ void WorkOCCL::begin(const c10::Stream& stream) { events_->start->record(stream)
 
 void WorkOCCL::end(const c10::Stream& stream) {
   events_->end.record(stream);
-  // Complete the future on this stream: its continuations run on streams that wait for it.
+  // Complete the future on this stream, so that its callbacks run on streams that wait for this
+  // stream.
   const c10::StreamGuard guard(stream);
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::vector<c10::Device>{operation_.device});
@@ -84,7 +85,7 @@ void WorkOCCL::synchronize() {
 
 void WorkOCCL::wait_on_host(std::chrono::milliseconds timeout) const {
   if (timeout == kNoTimeout) {
-    // The communicator's own timeout ends this wait.
+    // The timeout of the communicator ends this wait.
     events_->end.synchronize();
   } else {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -106,7 +107,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
       group_.name, group_.rank, "wait", 0, 0, at::kByte, no_sizes, no_sizes, group_.first,
       group_.stride, group_.size);
   synchronize();
-  // A barrier makes the host wait too, because programs call it for that purpose.
+  // A barrier makes the host wait as well, because programs call it for this purpose.
   if (timeout != kNoTimeout || operation_.type == c10d::OpType::BARRIER) {
     wait_on_host(timeout);
   }

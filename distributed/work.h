@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// work.h - the result of a ProcessGroupOCCL collective: its completion on the device, with the
-// semantics of NCCL's Work.
+// work.h - the handle of an operation of ProcessGroupOCCL, through which the program waits for it
+// and queries it. It has the semantics of NCCL's Work.
 //
-// wait() blocks the calling thread's current stream, not the thread itself (unless the operation is
-// a barrier or has a timeout). The error of a failed operation is thrown by the first call that
-// finds it, which is wait() or the next operation. An operation that fails after wait() is an error
-// of the waiting stream.
+// wait() makes the calling thread's current stream wait, but not the thread itself (unless the
+// operation is a barrier or has a timeout). If an operation has failed, the first call that detects
+// this throws the error: either wait() or the next operation. If an operation fails after wait(),
+// the waiting stream reports the error.
 //
-// The caller owns the work, which keeps the tensors alive. If it is dropped early, their memory is
-// reused only after its stream has finished the operation (record_stream). Any thread may call it.
+// The caller owns the work, which keeps the tensors alive. If the caller drops the work early, the
+// memory of the tensors is reused only after the stream has finished the operation (record_stream).
+// Any thread may call the functions.
 #ifndef DISTRIBUTED_WORK_H_
 #define DISTRIBUTED_WORK_H_
 
@@ -30,7 +31,7 @@
 
 namespace openreg {
 
-// What profiles record about a group.
+// The description of a group in profiles.
 struct GroupLabel {
   std::tuple<std::string, std::string> name;  // the group's name and description
   int rank;
@@ -43,7 +44,7 @@ class WorkOCCL final : public c10d::Work {
  public:
   struct Operation {
     c10d::OpType type;
-    std::string name;  // "occl:all_reduce"
+    std::string name;  // for example "occl:all_reduce"
     uint64_t sequence;
     c10::Device device;
     std::vector<at::Tensor> inputs;
@@ -60,7 +61,7 @@ class WorkOCCL final : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  // Waits on the host, because the rank is known only when the operation is done.
+  // Makes the host wait, because the rank is known only when the operation has finished.
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   void synchronize() override;
@@ -68,8 +69,8 @@ class WorkOCCL final : public c10d::Work {
   void blockCurrentStream() override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // Returns a future of a c10d::WorkResult (as an int), which completes when the operation has
-  // finished or failed.
+  // Returns a future whose value is a c10d::WorkResult (as an int). The future completes when the
+  // operation has finished or failed.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
@@ -79,11 +80,11 @@ class WorkOCCL final : public c10d::Work {
   // Describes the operation, which must have ended.
   std::shared_ptr<c10d::WorkInfo> info() const;
 
-  // Replaces what result() and getFuture() return. Must be called before end().
+  // Replaces the tensors that result() and getFuture() return. Must be called before end().
   void set_outputs(std::vector<at::Tensor> outputs) { operation_.outputs = std::move(outputs); }
 
-  // Returns the operation's events and its other output, which the device may use after this object
-  // has been destroyed. The group keeps them until the operation has finished.
+  // Returns the operation's events and its additional output. The device may use them after this
+  // object has been destroyed, so the group keeps them until the operation has finished.
   const std::shared_ptr<OperationEvents>& events() const { return events_; }
 
  private:
@@ -96,8 +97,8 @@ class WorkOCCL final : public c10d::Work {
   const bool timed_;
   const std::chrono::steady_clock::time_point called_ = std::chrono::steady_clock::now();
   const std::shared_ptr<OperationEvents> events_;
-  // Declared after events_ and therefore destroyed before it: the last owner of the transport waits
-  // for the operation, which uses the events.
+  // Declared after events_, so it is destroyed before events_. This order matters, because the last
+  // owner of the transport waits for the operation, which uses the events.
   const std::shared_ptr<Transport> transport_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::once_flag result_once_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// activity_label.h - names the rows of a trace. Copies and fills are named as in CUDA's traces,
-// because tools search for those names. Any thread may call it.
+// activity_label.h - names the rows of a trace. Copies and fills have the same names as in CUDA's
+// traces, because tools search for these names. Any thread may call the function.
 #ifndef PROFILER_ACTIVITY_LABEL_H_
 #define PROFILER_ACTIVITY_LABEL_H_
 

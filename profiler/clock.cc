@@ -16,8 +16,8 @@ int64_t now() {
 }  // namespace
 
 ClockMap::Reading ClockMap::read() {
-  // Take several readings and keep the one with the shortest time between its two reads of the
-  // driver's clock.
+  // Take several readings and keep the best one: the one with the shortest time between its two
+  // reads of the driver's clock.
   Reading best;
   int64_t shortest = std::numeric_limits<int64_t>::max();
   for (int i = 0; i < 8; ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ClockMap - converts times on the driver's clock (CLOCK_MONOTONIC) to the clock of traces (Unix
-// time in nanoseconds).
+// ClockMap - converts times on the driver's clock (CLOCK_MONOTONIC) to times on the clock of traces
+// (Unix time in nanoseconds).
 //
-// The two clocks may drift apart while the system clock is being adjusted, so the map interpolates
-// between readings from the beginning and the end of a session. It is a plain value, which any
-// thread may read.
+// While the system clock is being adjusted, the two clocks may drift apart. Therefore the map
+// interpolates between a reading at the beginning of a session and one at its end. A ClockMap is a
+// plain value, which any thread may read.
 #ifndef PROFILER_CLOCK_H_
 #define PROFILER_CLOCK_H_
 
@@ -15,7 +15,7 @@ namespace openreg {
 
 class ClockMap {
  public:
-  // Take a reading of both clocks at the beginning and at the end of a session.
+  // Read both clocks at the beginning and at the end of a session.
   void begin() { first_ = last_ = read(); }
   void end() { last_ = read(); }
 

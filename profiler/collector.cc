@@ -23,7 +23,7 @@ uint64_t dropped_so_far() {
 }  // namespace
 
 ActivityCollector& ActivityCollector::get() {
-  // Never destroyed: threads may end after static objects are destroyed.
+  // Never destroyed, because threads may end after static objects have been destroyed.
   static ActivityCollector& collector = *new ActivityCollector;
   return collector;
 }
@@ -101,8 +101,8 @@ void ActivityCollector::request(void** buffer, size_t* size) {
   self.in_use_.emplace(*buffer, std::move(made));
 }
 
-// Takes the records out of a buffer. Each thread has its own buffer, and most buffers return nearly
-// empty, so their unused space counts as free again.
+// Takes the records out of a buffer. Each thread has its own buffer, and most buffers are returned
+// nearly empty. Therefore the unused space of a buffer counts as free again.
 void ActivityCollector::complete(void* buffer, size_t used) {
   ActivityCollector& self = get();
   const std::lock_guard lock(self.mutex_);

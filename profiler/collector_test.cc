@@ -52,7 +52,7 @@ TEST(CollectorTest, RecordsFromStartToStop) {
 
 TEST(CollectorTest, PausesAndResumes) {
   ActivityCollector& collector = ActivityCollector::get();
-  collector.pause();  // not started yet
+  collector.pause();  // no effect before start()
   collector.resume();
   launch("before");
   collector.start(kEnough);
@@ -67,7 +67,7 @@ TEST(CollectorTest, PausesAndResumes) {
 
 TEST(CollectorTest, CountsDroppedRecords) {
   ActivityCollector& collector = ActivityCollector::get();
-  collector.start(size_t{128} << 10);  // two buffers: this thread's and the worker's
+  collector.start(size_t{128} << 10);  // two buffers: one for this thread and one for the worker
   for (int i = 0; i < 5000; ++i) {
     launch("kernel");
   }
@@ -82,7 +82,7 @@ TEST(CollectorTest, CountsDroppedRecords) {
   EXPECT_EQ(collector.dropped(), 2U);
 }
 
-// Checks that a thread continues to write to the buffer that it has.
+// Checks that a thread continues to use the same buffer after take().
 TEST(CollectorTest, AThreadKeepsItsBuffer) {
   ActivityCollector& collector = ActivityCollector::get();
   collector.start(kEnough);
@@ -112,9 +112,9 @@ TEST(CollectorTest, RejectsASecondProfiler) {
   ActivityCollector::get().stop();
 }
 
-// Four threads launch on four streams of two devices without a pause while sessions begin and end.
-// A session must contain what the driver reports to have recorded: each call once, with its kernel.
-// OPENREG_STRESS_SECONDS sets the duration.
+// Four threads launch without a pause on four streams of two devices, while sessions begin and end.
+// Each session must contain exactly the records that the driver reports as recorded: each call
+// once, together with its kernel. OPENREG_STRESS_SECONDS sets the duration.
 TEST(CollectorTest, SessionsLoseNothing) {
   constexpr int kThreads = 4;
   int devices = 0;
@@ -159,7 +159,7 @@ TEST(CollectorTest, SessionsLoseNothing) {
     ASSERT_EQ(collector.dropped(), 0U);
     ASSERT_EQ(records.size(), recorded() - before) << "session " << sessions;
     all += records.size();
-    // Count calls and kernels by correlation.
+    // Count the calls and the kernels by correlation.
     std::map<uint32_t, std::pair<int, int>> launches;
     for (const orActivity& record : records) {
       if (record.kind == orActivityKernel) {

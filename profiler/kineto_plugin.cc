@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Makes the device available in torch.profiler: a Kineto profiler, which torch loads through
-// REGISTER_PRIVATEUSE1_PROFILER. It converts the driver's records to rows of the trace.
+// Makes the device available in torch.profiler. This file implements a Kineto profiler, which torch
+// loads through REGISTER_PRIVATEUSE1_PROFILER. The profiler converts the driver's records to rows
+// of the trace.
 //
-// Only this file uses Kineto, whose interface changes between torch releases. Kineto owns the
-// session, which lives from configure() to the end of processTrace(); there is one session at a
-// time. For each thread, the driver keeps the ids that torch pushes: a command is linked to the
-// operator (or annotation) in which it was submitted.
+// Only this file uses Kineto, because Kineto's interface changes between torch releases. Kineto
+// owns the session, which lives from configure() to the end of processTrace(). There is one session
+// at a time. For each thread, the driver stores the ids that torch pushes. It uses them to link a
+// command to the operator (or annotation) in which the command was submitted.
 #include <c10/util/Exception.h>
 #include <libkineto.h>
 #include <output_base.h>
@@ -42,7 +43,7 @@ using libkineto::GenericTraceActivity;
 
 constexpr char kProfilerName[] = "openreg";
 
-// Links a call to its work; viewers draw the link as an arrow.
+// Links a call to its work. Trace viewers draw the link as an arrow.
 void set_flow(GenericTraceActivity& activity, uint32_t correlation, bool start) {
   activity.flow.id = correlation;
   activity.flow.type = libkineto::kLinkAsyncCpuGpu;
@@ -121,7 +122,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     for (const auto& activity : buffer_->activities) {
       activity->log(logger);
     }
-    for (size_t i = 1; i < devices_.size(); ++i) {  // Kineto itself logs the first device
+    for (size_t i = 1; i < devices_.size(); ++i) {  // Kineto logs the first device itself
       logger.handleDeviceInfo(device_info(*std::next(devices_.begin(), static_cast<long>(i))),
                               begin);
     }
@@ -149,8 +150,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   void pushUserCorrelationId(uint64_t id) override { push(orActivityIdUser, id); }
   void popUserCorrelationId() override { pop(orActivityIdUser); }
 
-  // Returns those properties that CUDA's traces have in "deviceProperties" and that this device has
-  // too.
+  // Returns the properties of the devices: those that CUDA's traces contain in "deviceProperties"
+  // and that this device also has.
   std::string getDeviceProperties() override {
     std::ostringstream text;
     int count = 0;
@@ -177,7 +178,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
 
  private:
-  // The time that one annotation's work took on one stream.
+  // The period in which one stream ran the work of one annotation.
   struct Annotation {
     int64_t begin = std::numeric_limits<int64_t>::max();
     int64_t end = 0;
@@ -196,14 +197,14 @@ class Session final : public libkineto::IActivityProfilerSession {
     return {device, libkineto::kExceedMaxPid + device, device_name(device), properties.name};
   }
 
-  // Also reports an error as a warning, because torch 2.13 does not show the errors that Kineto
-  // itself reports.
+  // Stores an error, and also prints it as a warning, because torch 2.13 does not show the errors
+  // that Kineto reports.
   void report(const std::string& error) {
     errors_.push_back(error);
     TORCH_WARN("torch.profiler, device openreg: ", error);
   }
 
-  // Stops recording once, if it was started.
+  // Stops recording if it was started and not stopped yet.
   void end() {
     if (!std::exchange(started_, false)) {
       return;
@@ -249,9 +250,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (linked != nullptr && record.external_id != 0) {
       activity.linked = linked(static_cast<int32_t>(record.external_id));
     }
-    // Give a call without a link a number that is not the id of an operator or region. Otherwise
-    // torch would take the call's own number for such an id and count that operator's work for this
-    // call.
+    // A call without a link gets an id that no operator or region has. Otherwise torch would
+    // interpret the call's own number as the id of an operator, and attribute that operator's work
+    // to this call.
     constexpr uint32_t kOfNoOperator = 0x40000000;
     activity.id = static_cast<int32_t>(is_call && activity.linked == nullptr
                                            ? record.correlation | kOfNoOperator
@@ -296,7 +297,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     activity.addMetadata("queued", clocks_.unix_ns(record.queued_ns));
     if (record.kind == orActivityMemcpy || record.kind == orActivityMemset) {
       activity.addMetadata("bytes", record.bytes);
-      // Bytes per nanosecond.
+      // Bytes per nanosecond are equal to GB/s.
       const uint64_t ns = std::max<uint64_t>(record.end_ns - record.start_ns, 1);
       activity.addMetadata("memory bandwidth (GB/s)",
                            static_cast<double>(record.bytes) / static_cast<double>(ns));
@@ -307,7 +308,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // Adds annotations to the device's rows; Kineto itself does this only for CUDA.
+  // Adds annotations to the device's rows. Kineto itself does this only for CUDA.
   void add_annotations(const libkineto::getLinkedActivityCallback& linked) {
     if (linked == nullptr || types_.count(ActivityType::GPU_USER_ANNOTATION) == 0) {
       return;
@@ -345,8 +346,8 @@ class OpenRegProfiler final : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return types_; }
 
-  // Returns null if no device activity is requested: torch requests driver calls together with the
-  // CPU's rows.
+  // Returns null if the program requests no device activity. PRIVATEUSE1_RUNTIME alone does not
+  // count, because torch always requests driver calls together with CPU activity.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& asked, const libkineto::Config& config) override {
     std::set<ActivityType> types;

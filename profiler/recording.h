@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// recording.h - pauses and resumes recording on the device within a torch.profiler session, for
-// torch.openreg.profiler. Without a session, the functions do nothing. Any thread may call them,
-// but only one at a time.
+// recording.h - pauses and resumes the recording of device activity within a torch.profiler
+// session, for torch.openreg.profiler. Without a session, the functions do nothing. Any thread may
+// call them, but only one thread at a time.
 #ifndef PROFILER_RECORDING_H_
 #define PROFILER_RECORDING_H_
 

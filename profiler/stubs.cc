@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Makes the device available in torch's profilers that do not use Kineto
-// (autograd.profiler.profile(use_device=...) and use_kineto=False). They mark the beginning and the
-// end of an operator with events on its stream. Any thread may call these functions.
+// Makes the device available in those profilers of torch that do not use Kineto
+// (autograd.profiler.profile(use_device=...) and use_kineto=False). To measure an operator, they
+// record an event on its stream before it and after it. Any thread may call these functions.
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/profiler/stubs/base.h>
@@ -30,7 +30,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
       *device = current;
     }
     if (orInKernel() != 0) {
-      return;  // events cannot be created in a kernel, which belongs to an operator anyway
+      return;  // a kernel cannot create events, and belongs to an operator that is measured anyway
     }
     orEvent_t made = nullptr;
     OPENREG_CHECK(orEventCreateWithFlags(&made, orEventEnableTiming));
@@ -41,9 +41,9 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     OPENREG_CHECK(orEventRecord(made, current_native_stream(current)));
   }
 
-  // Returns the time between two events in microseconds. Returns -1 if no time is available,
-  // because the region changed the device or a kernel failed. torch omits -1; an exception would
-  // discard all other times too.
+  // Returns the time between two events in microseconds. If no time is available, because the
+  // region changed the device or a kernel failed, returns -1, which torch omits. An exception would
+  // discard all other times, too.
   float elapsed(const ProfilerVoidEventStub* first,
                 const ProfilerVoidEventStub* second) const override {
     const auto begin = static_cast<orEvent_t>(first->get());
@@ -63,7 +63,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     return milliseconds * 1000;
   }
 
-  // These functions are empty, because no tool for this device shows marks and ranges.
+  // These functions do nothing, because no tool for this device displays marks and ranges.
   void mark(const char*) const override {}
   void rangePush(const char*) const override {}
   void rangePop() const override {}

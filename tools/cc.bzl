@@ -3,8 +3,8 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library")
 
-# Options for all code in this project. (.bazelrc sets the language version for every compilation.)
-# Symbols are hidden unless a header exports them.
+# Options for all code in this project. Symbols are hidden unless a header exports them. (.bazelrc
+# sets the language version for every compilation.)
 COPTS = [
     "-Wall",
     "-Wextra",
@@ -13,9 +13,9 @@ COPTS = [
     "-fvisibility-inlines-hidden",
 ]
 
-# Options for code that includes PyTorch's headers. System headers do not cause warnings, but code
-# that the compiler inlines from them does: g++ 12 reports reads of uninitialized memory in the
-# small-size buffers of c10's containers.
+# Options for code that includes PyTorch's headers. The compiler does not warn about system headers
+# themselves, but it does warn about code that it inlines from them: g++ 12 reports reads of
+# uninitialized memory in the small-size buffers of c10's containers.
 TORCH_COPTS = COPTS + [
     "-Wno-array-bounds",
     "-Wno-maybe-uninitialized",
@@ -100,8 +100,8 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
         deps = deps + lib_headers + (["@torch//:headers"] if torch else []),
     )
 
-    # Contains only this component's code. Without alwayslink, the linker would omit files that only
-    # register something, because nothing refers to their symbols.
+    # Contains only the code of this component. alwayslink is needed for files that only register
+    # something: nothing refers to their symbols, so the linker would omit them.
     cc_library(
         name = name + "_objects",
         srcs = srcs,
@@ -120,7 +120,7 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
     openreg_shared_object(
         name = soname,
         libs = [lib + "_shared" for lib in libs],
-        # The location in a wheel: torch_openreg/lib, next to torch/lib.
+        # In a wheel, the library is in torch_openreg/lib, from where ../../torch/lib is torch's folder.
         rpaths = ["$$ORIGIN"] + (["$$ORIGIN/../../torch/lib"] if torch else []),
         soname = soname,
         visibility = visibility,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The tests that do not apply to the minimal driver."""
 
-# The driver feature (//runtime:driver_with_...) that the tests in a target or package need. With a
-# driver that lacks the feature, Bazel skips these targets. "own_kernels" means that operators run
-# on device kernels without waiting, and not on the host; "memory_functions" means that the driver
-# runs host functions on device memory.
+# The driver feature (//runtime:driver_with_...) that the tests in a target or package need. If the
+# driver does not have the feature, Bazel skips these targets. "own_kernels" means that operators
+# run on device kernels, not on the host, and without waiting. "memory_functions" means that the
+# driver runs host functions on device memory.
 NEEDS = {
     "//tests/distributed": "shared_memory",
     "//tests/hta": "activity_records",
@@ -54,8 +54,8 @@ _LATE = "expects an error at the next synchronization; the host fallback raises 
 _SHARES = "shares memory with another process"
 _WAITS = "checks that a call does not wait; the host fallback does"
 
-# Single tests of other targets: the label of the file and the beginning of a pytest id, and the
-# reason.
+# Single tests of other targets. A key is the label of the file and the beginning of a pytest id;
+# the value is the reason.
 LEFT_OUT = {
     "//tests:accelerator_dtypes_test.py::test_results_are_written_to_given_tensors": _CPU,
     "//tests:accelerator_dtypes_test.py::test_supported_dtype_is_computed_as_in_a_wider_dtype": _CPU,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launches generated kernels from generated C++ (these functions are declared in
-// compile/torch_openreg_compile/kernel_call.h). They throw exceptions, like all functions that
+// Launches generated kernels from generated C++. These functions are declared in
+// compile/torch_openreg_compile/kernel_call.h. They throw exceptions, like all functions that
 // generated C++ calls.
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ const orAddressWindow& address_window() {
 
 }  // namespace
 
-// Stores the kernel address of `data` in `word`. Returns false for host memory.
+// Stores the kernel address of `data` in `word`. Returns false if `data` is in host memory.
 extern "C" OPENREG_API bool openreg_kernel_address(const void* data, uint64_t* word) {
   const orAddressWindow& window = address_window();
   const auto address = reinterpret_cast<uintptr_t>(data);

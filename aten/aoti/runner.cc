@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The runner that torch's package loader creates for device openreg. It launches a model's kernels
-// on the device's current streams. It is registered when the library is loaded.
+// on the device's current streams. Loading the library registers the runner.
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
@@ -16,9 +16,9 @@
 namespace openreg {
 namespace {
 
-// Returns the device name that is passed to the model. torch's code in the package parses this name
-// and supports only torch's own devices. Therefore the name is that of a CPU with the device's
-// index; the code generated for openreg corrects the type
+// Returns the device name to pass to the model. torch's code in the package parses this name and
+// supports only torch's own devices. Therefore this function returns the name of a CPU device with
+// the same index. The code that is generated for openreg corrects the type
 // (compile/torch_openreg_compile/cpp_wrapper.py).
 std::string name_for_model(const c10::Device& device) {
   return "cpu:" + std::to_string(resolve_device(device.index()));

@@ -26,8 +26,9 @@ Mode mode() {
   return mode;
 }
 
-// Runs the kernel on aliases, in stream order and on a thread chosen by the driver, like every
-// kernel. The kernel may reference this frame, which waits for it.
+// Runs the operator and waits for it. Unless copies are requested, queues the kernel on aliases, in
+// stream order like every kernel. Because of the wait, the kernel may use references to local
+// variables of this function.
 void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                   Stack* stack) {
   if (mode() == Mode::kCopy) {
@@ -48,13 +49,13 @@ void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Ca
   run_on_host(op, handle, call, stack, execution);
 }
 
-// Returns whether the metadata of an earlier call may be used. It may not if there are CPU tensors,
-// because their values, such as lengths, may determine the sizes of results.
+// Returns whether the call may use the metadata of an earlier call. A call with CPU tensors may
+// not, because the values of these tensors, such as lengths, may determine the sizes of results.
 bool uses_cache(const AliasOperator& op, const Call& call) {
   return op.cacheable && !op.inconsistent.load(std::memory_order_relaxed) && !call.on_host;
 }
 
-// Returns whether the host waits for this call regardless of earlier calls.
+// Returns whether the host waits for this call even if the same call ran before.
 bool always_waits(const AliasOperator& op, const Call& call) {
   return (op.path == MetaPath::kUnknown && !uses_cache(op, call)) || call.has_parts ||
          call.to_cpu || mode() == Mode::kCopy;

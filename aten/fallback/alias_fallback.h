@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The fallback of the emulation: the CPU kernel works on device memory directly, through aliases
-// (aten/launch/alias.h), in stream order. If the metadata of the results can be known before the
-// kernel has run, it allocates the results on the device and queues the kernel:
+// (aten/launch/alias.h), in stream order. If the fallback can determine the metadata of the results
+// before the kernel has run, it allocates the results on the device, queues the kernel and returns.
+// There are two ways to determine the metadata:
 //
-//   by cache   operators whose result metadata depends only on the metadata of their arguments
-//              (output_metadata.h): it is that of an earlier call with the same key.
-//   by meta    structured operators of torch: their Meta kernel computes the metadata. (A Meta
-//              kernel in Python takes a tenth of a millisecond, so the cache is tried first.)
+//   by cache   For operators whose result metadata depends only on the metadata of their arguments
+//              (output_metadata.h): an earlier call with the same key provides it.
+//   by meta    For structured operators of torch: the Meta kernel computes it. (A Meta kernel in
+//              Python takes a tenth of a millisecond, so the cache is tried first.)
 //
-// All other operators, and calls that are not in the cache, wait: the kernel is queued like any
-// other, with aliases, and its results are adopted when it has finished (host_fallback.h).
+// For all other operators, and for calls that are not in the cache, the host waits. In this case
+// too, the kernel is queued with aliases; when it has finished, the fallback returns its results as
+// device tensors (host_fallback.h).
 //
 // With OPENREG_FALLBACK_MODE=copy every call uses the host fallback, which copies. Any thread may
 // call the fallback.

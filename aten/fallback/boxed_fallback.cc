@@ -18,10 +18,11 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operators for which torch has a device-independent function that would take precedence over the
-// fallback. Such a function rejects unknown device names, requires a loop from the device, or reads
-// the device's memory. torch's _linalg_solve_ex creates results on the devices of two arguments
-// before it compares the devices.
+// Operators for which torch registers a device-independent function, which would take precedence
+// over the fallback but does not work for this device. Such a function rejects unknown device
+// names, requires a device-specific loop, or reads device memory from the host. torch's
+// _linalg_solve_ex creates results on the devices of two arguments before it checks that the
+// devices are equal.
 constexpr const char* kOverridingTorch[] = {"_linalg_solve_ex", "_validate_sparse_coo_tensor_args",
                                             "choose_qparams_optimized", "conj_physical_",
                                             "mode.values"};
@@ -68,11 +69,11 @@ void register_one_by_one() {
   }
 }
 
-// Registers the fallback for the keys in kKeys. torch iterates over its thousands of operators for
-// each key, which takes some milliseconds each time. Therefore this happens only at the first use
-// of the device, before which no tensor with these keys exists. Other threads may call operators
-// meanwhile, because only entries of these keys change; other entries are rewritten with the same
-// value.
+// Registers the fallback for the keys in kKeys. For each key torch iterates over its thousands of
+// operators, which takes a few milliseconds. Therefore the registration is deferred until the first
+// use of the device; no tensor with these keys can exist earlier. Other threads may call operators
+// during the registration: only the entries of these keys change, and all other entries are
+// rewritten with the same value.
 void register_at_first_use() {
   register_one_by_one();
   for (const auto& [ours, cpu] : kKeys) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The parts common to all boxed fallbacks: registration, and the checks and counters around a call.
-// Any thread may call fall_back().
+// The common parts of all boxed fallbacks: the registration, and the checks and counters around
+// each call. Any thread may call fall_back().
 #ifndef ATEN_FALLBACK_BOXED_FALLBACK_H_
 #define ATEN_FALLBACK_BOXED_FALLBACK_H_
 
@@ -14,22 +14,22 @@
 
 namespace openreg {
 
-// How one kind of fallback runs an operator.
+// The functions of one kind of fallback.
 struct FallbackKind {
   void (*run)(Operator& op, const c10::OperatorHandle& handle, const Call& call,
               torch::jit::Stack* stack);
-  // Returns the part of the warning that says when the host waits for the call (policy.h).
+  // Returns the part of the warning that states when the host waits for the call (policy.h).
   const char* (*wait)(const Operator& op, const Call& call);
 };
 
-// Runs one call: rejects what the fallback does not support or the policy forbids, runs the
-// operator and updates the counters.
+// Runs one call: throws if the fallback does not support the call or the policy forbids it,
+// otherwise runs the operator and updates the counters.
 void fall_back(const FallbackKind& kind, Operator& op, const c10::OperatorHandle& handle,
                torch::jit::Stack* stack);
 
-// Registers `fallback` for all operators without a kernel: immediately for strided tensors, at the
-// first use of the device for sparse, quantized and nested tensors. Called once, when the library
-// with the fallback is loaded.
+// Registers `fallback` for all operators without a kernel. For strided tensors this happens
+// immediately; for sparse, quantized and nested tensors, at the first use of the device. Called
+// once, when the library that contains the fallback is loaded.
 void register_fallback(const c10::BoxedKernel& fallback);
 
 }  // namespace openreg

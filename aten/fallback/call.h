@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Analyzes the boxed arguments of a call that falls back: its device, the amount of work, and
-// whether its tensors may be combined. Any thread may call these functions.
+// Analyzes the boxed arguments of a call that falls back: the device, the amount of work, and
+// whether the call may combine these tensors. Any thread may call these functions.
 #ifndef ATEN_FALLBACK_CALL_H_
 #define ATEN_FALLBACK_CALL_H_
 
@@ -18,30 +18,30 @@
 
 namespace openreg {
 
-// Properties of one call.
+// Properties of a call that falls back.
 struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;       // the number of elements of all device tensors
-  bool has_parts = false;  // a tensor is sparse, quantized or nested (tensor_parts.h)
-  bool sparse = false;     // a tensor is sparse
-  bool on_host = false;    // an argument is a CPU tensor that is not 0-dim
-  bool to_cpu = false;     // the call requests a result on the CPU
-  bool reports = false;    // errors about the data must be thrown by this call
+  bool has_parts = false;  // whether a tensor is sparse, quantized or nested (tensor_parts.h)
+  bool sparse = false;     // whether a tensor is sparse
+  bool on_host = false;    // whether an argument is a CPU tensor that is not 0-dim
+  bool to_cpu = false;     // whether the call requests a result on the CPU
+  bool reports = false;    // whether this call must throw errors about the data
 };
 
-// Returns the properties of a call whose first argument is stack[first]. Throws for tensors on
-// several openreg devices and for tensors on other devices. The exceptions are 0-dim CPU tensors,
-// which count as scalars, and arguments that may be on the host.
+// Returns the properties of a call whose first argument is stack[first]. Throws if tensors are on
+// several openreg devices, or on a device of another type. Two kinds of CPU tensors are allowed:
+// 0-dim tensors, which count as scalars, and arguments that may be on the host.
 Call inspect(const Operator& op, const torch::jit::Stack& stack, size_t first);
 
-// A generator argument of an operator's CPU kernel, created when the kernel runs.
+// A generator argument of the CPU kernel. The generator is created when the kernel runs.
 struct Draw {
   size_t argument;
   PhiloxState state;
 };
 
-// Changes openreg devices in the arguments to the CPU, and reserves random numbers for
-// generator arguments. Returns the generators to be created when the kernel runs.
+// Replaces openreg devices in the arguments with the CPU, and reserves random numbers for generator
+// arguments. Returns the generators to create when the kernel runs.
 std::vector<Draw> replace_places(const Operator& op, const c10::FunctionSchema& schema,
                                  const Call& call, torch::jit::Stack& stack, size_t first);
 

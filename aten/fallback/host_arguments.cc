@@ -17,7 +17,7 @@
 namespace openreg {
 namespace {
 
-// Those of a tensor's dispatch keys that select a kernel below autograd.
+// The dispatch keys of a tensor that select a kernel below autograd.
 constexpr c10::DispatchKeySet kKernelKeys =
     c10::backend_functionality_keys | c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
 
@@ -38,7 +38,7 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
     return tensor;
   }
   const at::Tensor host = is_device(tensor) ? device_to_host(tensor, written) : tensor;
-  // Some kernels save what their gradient needs only if an argument requires grad.
+  // Some kernels save the data for their gradient only if an argument requires grad.
   if (tensor.requires_grad() && !host.requires_grad()) {
     host.set_requires_grad(true);
   }
@@ -73,7 +73,8 @@ at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) 
     parts.push_back(strided_to_host(part, written));
   }
   at::Tensor host = make_from_parts(tensor, parts);
-  // The tensor must directly follow its parts, which device_to_host() relies on.
+  // device_to_host() relies on this order: the entry of the tensor directly follows those of its
+  // parts.
   arguments_.push_back({tensor, host, written, {}, nullptr, true});
   return host;
 }
@@ -87,7 +88,7 @@ const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage) {
   const auto bytes = static_cast<int64_t>(storage.nbytes());
   const at::Tensor memory = at::detail::empty_cpu({bytes}, at::kByte);
   if (bytes != 0) {
-    // The copy waits, because the host memory is pageable.
+    // This copy returns only when it has finished, because the host memory is pageable.
     OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), storage.data(), storage.nbytes(),
                                 orMemcpyDeviceToHost, current_native_stream(device_)));
   }
@@ -111,7 +112,7 @@ void HostArguments::finish() {
   }
 }
 
-// Copies the bytes of the host tensor, from its first element to its last, to the device tensor.
+// Copies the elements of the host tensor, and any gaps between them, to the device tensor.
 void HostArguments::write_back(const Argument& argument) {
   const at::Tensor& host = argument.host;
   const size_t bytes =
@@ -124,8 +125,8 @@ void HostArguments::write_back(const Argument& argument) {
   bytes_out_ += bytes;
 }
 
-// Resizes the device tensor like its host tensor. Its storage grows if necessary, and receives the
-// data if the kernel allocated CPU memory.
+// Resizes the device tensor to the sizes of its host tensor. If the kernel allocated new CPU
+// memory, copies the data to the device storage, which grows if necessary.
 void HostArguments::follow_resize(const Argument& argument) {
   const at::Tensor& tensor = argument.tensor;
   const at::Tensor& host = argument.host;
@@ -140,7 +141,7 @@ void HostArguments::follow_resize(const Argument& argument) {
   }
 }
 
-// Adopts new indices, values or sizes that the kernel gave a sparse argument.
+// Updates a sparse argument on the device with the indices, values and sizes that the kernel wrote.
 void HostArguments::follow_parts(const Argument& argument) {
   if (!argument.written) {
     return;
@@ -180,8 +181,8 @@ at::Tensor HostArguments::parts_to_device(const at::Tensor& result) {
   return make_from_parts(result, parts);
 }
 
-// Copies bytes, so that strides are preserved, including expanded and overlapping ones. Results
-// that share memory still share it afterwards.
+// Copies whole storages, so that all strides are preserved, including those of expanded and
+// overlapping tensors. Results that share memory on the host share it on the device, too.
 at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
   const c10::StorageImpl* const source = result.storage().unsafeGetStorageImpl();
   const auto known = std::find_if(copied_out_.begin(), copied_out_.end(),

@@ -2,19 +2,20 @@
 //
 // HostArguments: converts the tensors of one call to CPU tensors for a CPU kernel, and back.
 //
-// All transfers between host and device memory in the fallback happen here:
+// All transfers between host and device memory in the fallback happen here, in one of two ways:
 //
-//   by copies    storages are copied to host memory before the kernel, and written tensors are
-//                copied back afterwards: for devices whose memory the CPU cannot access. Whole
+//   by copies    For devices whose memory the CPU cannot access. Storages are copied to host memory
+//                before the kernel runs, and written tensors are copied back afterwards. Whole
 //                storages are copied to the host, so that views keep their offsets and tensors that
-//                share memory still share it. Only the range of a written tensor is copied back.
-//                (This includes gaps between its elements: concurrent writes of another stream to
-//                the gaps are lost.)
-//   by aliases   the kernel works on device memory directly, through CPU tensors that the caller
+//                share memory still share it. Only the byte range of a written tensor is copied
+//                back. (The range includes the gaps between the tensor's elements, so concurrent
+//                writes of another stream to these gaps are lost.)
+//   by aliases   The kernel works on device memory directly, through CPU tensors that the caller
 //                makes. Only results in memory that the kernel allocated are copied.
 //
-// Sparse, quantized and nested tensors are converted through their parts (tensor_parts.h). Owns the
-// host tensors. Used for one call, on the thread that called the operator.
+// Sparse, quantized and nested tensors are converted through their parts (tensor_parts.h). A
+// HostArguments owns the host tensors. It is used for one call, on the thread that called the
+// operator.
 #ifndef ATEN_FALLBACK_HOST_ARGUMENTS_H_
 #define ATEN_FALLBACK_HOST_ARGUMENTS_H_
 
@@ -30,9 +31,9 @@
 
 namespace openreg {
 
-// Applies the conjugate and negative bits that a kernel set on `host` (as linalg.lu_solve does),
-// and restores the bits of the caller's tensor that `host` represents. Otherwise the bits would be
-// lost.
+// A kernel may change the conjugate or negative bit of `host`, as linalg.lu_solve does. This
+// function applies such a bit to the data and restores the bits `conj` and `neg`, those of the
+// caller's device tensor, which keeps its bits.
 void materialize_lazy_bits(const at::Tensor& host, bool conj, bool neg);
 
 class HostArguments {
@@ -40,24 +41,25 @@ class HostArguments {
   // Makes a CPU tensor over the memory of a strided device tensor.
   using MakeAlias = std::function<at::Tensor(const at::Tensor&)>;
 
-  // For the arguments of one call on `device`. If `alias` is null, their storages are copied.
+  // Converts the arguments of one call on `device`. If `alias` is null, copies their storages.
   explicit HostArguments(c10::DeviceIndex device, MakeAlias alias = nullptr)
       : device_(device), alias_(std::move(alias)) {}
 
-  // Returns the host tensor for an argument; tensors that are not on the device are returned
-  // unchanged. `written` says whether the operator writes to it. Reads device memory in the order
-  // of the current stream.
+  // Returns the host tensor for an argument. An argument that is not on the device is returned
+  // unchanged. `written` specifies whether the operator writes to the argument. Device memory is
+  // read in the order of the current stream.
   at::Tensor to_host(const at::Tensor& tensor, bool written);
 
-  // Returns the dispatch keys of all host tensors: CPU, and those of sparse, quantized and nested
-  // CPU tensors, if there are any.
+  // Returns the dispatch keys of all host tensors that select a kernel: CPU, and the CPU keys of
+  // sparse, quantized and nested tensors.
   c10::DispatchKeySet keys() const { return keys_; }
 
-  // Applies the kernel's writes and resizes to the device tensors. Called after the kernel.
+  // Applies the kernel's writes and resizes to the device tensors. Called after the kernel has run.
   void finish();
 
   // Returns the device tensor for a result: the argument itself if the result is an argument, a
-  // view of an argument if the result is in its memory, otherwise a copy. Called after finish().
+  // view of an argument if the result is in the argument's memory, and otherwise a copy. Called
+  // after finish().
   at::Tensor to_device(const at::Tensor& result);
 
   uint64_t bytes_in() const { return bytes_in_; }
@@ -79,9 +81,9 @@ class HostArguments {
     c10::Storage host;
   };
 
-  // A tensor that is passed twice gets one host tensor, because kernels compare their arguments: an
-  // in-place operator, for instance, rejects a change in the shape of its output, which is also an
-  // input.
+  // If the same tensor is passed twice, both arguments get the same host tensor, because kernels
+  // compare their arguments. For example, an in-place operator rejects a change in the shape of its
+  // output, which is also an input.
   at::Tensor device_to_host(const at::Tensor& tensor, bool written);
   at::Tensor strided_to_host(const at::Tensor& tensor, bool written);
   at::Tensor parts_to_host(const at::Tensor& tensor, bool written);

@@ -134,7 +134,7 @@ TEST(HostFallbackTest, CopiesConvertAndBroadcast) {
 }
 
 TEST(HostFallbackTest, AcceleratorOperatorsRunTheCpuOperator) {
-  c10::register_privateuse1_backend("openreg");  // autograd queries the stream
+  c10::register_privateuse1_backend("openreg");  // for autograd, which queries the stream
   const at::Tensor x = at::randn({2, 3, 8, 8});
   at::Tensor weight = at::randn({4, 3, 3, 3}).requires_grad_();
   at::Tensor bias = at::randn({4}).requires_grad_();
@@ -174,8 +174,8 @@ TEST(HostFallbackTest, CallsAreCounted) {
   fallback_reset();
   at::exp(x);
   at::exp(x);
-  // torch implements the functional variant with the out= variant, whose output is also copied to
-  // the host.
+  // torch implements the functional variant by calling the out= variant, whose output is also an
+  // argument and is therefore copied to the host, too.
   const FallbackRecord record = record_of("aten::exp.out");
   EXPECT_EQ(record.calls, 2U);
   EXPECT_EQ(record.synchronous, 2U);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A device without kernels: registers the host fallback, and the operators that torch calls under
-// different names on accelerators and on the CPU. Linked instead of the kernels (./bazelw ...
-// --config=host_fallback). Any thread may call the operators.
+// A device without kernels. Registers the host fallback, and the operators for which torch uses
+// different names on accelerators and on the CPU. The build links this file instead of the kernels
+// (./bazelw ... --config=host_fallback). Any thread may call the operators.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -25,9 +25,9 @@ namespace {
 
 using torch::jit::Stack;
 
-// Operators whose composite implementation in torch does not suit a device without kernels. torch's
-// addr rounds differently from the CPU kernel, and its addr_ may change the shape of the tensor.
-// The other implementations call CPU or device kernels.
+// Operators whose composite implementation in torch does not work on a device without kernels, so
+// they fall back. torch's addr rounds differently from the CPU kernel, and its addr_ may change the
+// shape of the tensor. The other implementations call CPU or device kernels.
 constexpr const char* kUnfitComposites[] = {
     "_batch_norm_no_update", "addr", "addr.out", "addr_", "kaiser_window", "kaiser_window.beta",
     "kaiser_window.periodic"};
@@ -43,8 +43,8 @@ void convolution(const c10::OperatorHandle& /*handle*/, Stack* stack) {
   run_cpu_operator("aten::convolution", stack);
 }
 
-// Calls the CPU operator, which has one more argument after grad_output, input and weight: the
-// sizes of the bias, if that needs a gradient.
+// Calls the CPU operator. It has an additional fourth argument: the sizes of the bias if the bias
+// needs a gradient, otherwise None.
 void convolution_backward(const c10::OperatorHandle& handle, Stack* stack) {
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(handle.schema().arguments().size());
   const int64_t channels = first->toTensor().size(1);
@@ -53,7 +53,8 @@ void convolution_backward(const c10::OperatorHandle& handle, Stack* stack) {
   run_cpu_operator("aten::convolution_backward", stack);
 }
 
-// Makes scaled_dot_product_attention use products and a softmax, each of which falls back.
+// Makes scaled_dot_product_attention use matrix products and a softmax. Each of these operators
+// falls back.
 int64_t choose_attention(const at::Tensor& /*query*/, const at::Tensor& /*key*/,
                          const at::Tensor& /*value*/, const std::optional<at::Tensor>& /*mask*/,
                          double /*dropout*/, bool /*causal*/, std::optional<double> /*scale*/,
@@ -72,8 +73,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("convolution_backward_overrideable",
                torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   library.impl("_fused_sdp_choice", TORCH_FN(choose_attention));
-  // torch's function for the CPU runs on any device: bernoulli_ draws from the device's generator.
-  // The fallback would draw from the CPU's, because native_dropout has no generator argument.
+  // torch's CPU function for native_dropout works on any device, because it calls bernoulli_, which
+  // uses the device's generator. The fallback would use the CPU's generator, because native_dropout
+  // has no generator argument.
   library.impl("native_dropout", TORCH_FN(at::native::native_dropout_cpu));
   for (const char* name : kUnfitComposites) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_fallback>());

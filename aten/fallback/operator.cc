@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-// An argument of an operator.
+// Identifies an argument of an operator by name.
 struct NamedArgument {
   std::string_view operation;
   std::string_view argument;
@@ -43,8 +43,8 @@ constexpr NamedArgument kUndeclaredWrites[] = {{"aten::native_batch_norm", "runn
                                                {"aten::native_batch_norm.out", "running_mean"},
                                                {"aten::native_batch_norm.out", "running_var"}};
 
-// Operators that wait and report errors in their data, as on CUDA. All operators whose argument
-// `check_errors` is set do the same.
+// Operators that make the host wait and throw an error about invalid data, as on CUDA. Operators
+// with an argument `check_errors` do the same if it is true.
 constexpr std::string_view kReporting[] = {
     "aten::_linalg_eigvals", "aten::_linalg_svd", "aten::_validate_sparse_coo_tensor_args",
     "aten::cholesky",        "aten::linalg_eig",  "aten::linalg_eigvals"};

@@ -20,10 +20,10 @@
 namespace openreg {
 namespace {
 
-// Operators whose output shapes or errors depend on data, but which torch does not tag as such.
+// Operators whose output shapes or errors depend on data although torch does not tag them as such.
 constexpr std::string_view kExceptions[] = {
-    "aten::_padded_dense_to_jagged_forward",      // the default size is the sum of the lengths
-    "aten::_validate_compressed_sparse_indices",  // its only effect is an error
+    "aten::_padded_dense_to_jagged_forward",      // by default, the size is the sum of the lengths
+    "aten::_validate_compressed_sparse_indices",  // only checks data and throws errors
     "aten::range.out",                            // computes its size from floating-point numbers
 };
 
@@ -84,7 +84,7 @@ class KeyWriter {
 
   MetadataKey take() {
     head(kDefaultDtype, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-    // With deterministic algorithms, some kernels raise an error.
+    // Some kernels throw an error if deterministic algorithms are required.
     head(kDeterministic, at::globalContext().deterministicAlgorithms());
     return std::move(key_);
   }
@@ -114,9 +114,9 @@ class KeyWriter {
     key_.push_back(static_cast<int64_t>(number));
   }
 
-  // Adds a floating-point number. The sizes of results do not depend on it, but errors may.
-  // Therefore the key contains its range, and whether it is less than, equal to or greater than the
-  // previous number.
+  // Adds a floating-point number. Result sizes do not depend on it, but errors may. Therefore the
+  // key contains the number's range, and whether the number is less than, equal to or greater than
+  // the previous one.
   void add(double number) {
     head(kDouble, range_of(number));
     key_.push_back(!last_.has_value() || number == *last_ ? 0 : number < *last_ ? 1 : 2);
@@ -138,8 +138,8 @@ class KeyWriter {
     const at::IntArrayRef strides = tensor.strides();
     key_.insert(key_.end(), sizes.begin(), sizes.end());
     key_.insert(key_.end(), strides.begin(), strides.end());
-    // Some kernels reject overlapping arguments. The key distinguishes them, so that the call with
-    // overlapping arguments waits and raises the error itself.
+    // Some kernels reject overlapping arguments. The key encodes which arguments overlap, so that a
+    // call with overlapping arguments waits and throws the error itself.
     const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
     const auto known = std::find(storages_.begin(), storages_.end(), storage);
     key_.push_back(known - storages_.begin());
@@ -162,7 +162,7 @@ class KeyWriter {
 
 bool is_cacheable(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
-  // The results of operators of other libraries may depend on data without a tag that says so.
+  // Results of another library's operators may depend on data although no tag indicates this.
   if (schema.name().rfind("aten::", 0) != 0) {
     return false;
   }
@@ -210,8 +210,8 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
     if (same(shapes_[i], argument)) {
       continue;
     }
-    // The call cannot be cached, because torch warns whenever it resizes a tensor that is not
-    // empty.
+    // This call cannot be cached, because torch must print a warning whenever it resizes a tensor
+    // that is not empty.
     if (c10::multiply_integers(shapes_[i].sizes) != 0) {
       return std::nullopt;
     }

@@ -3,11 +3,11 @@
 // A cache of output metadata: sizes, strides and dtypes of an operator's results, keyed by the
 // metadata of its arguments.
 //
-// For most operators without a Meta kernel the metadata of the results depends only on that of the
-// arguments, but only running the operator reveals it. Therefore the fallback waits for the first
-// call with a key, stores the metadata of its results, and expects the same metadata in the next
-// call with that key: it allocates the results before the kernel has run, and the kernel checks
-// them.
+// For most operators without a Meta kernel, the metadata of the results depends only on the
+// metadata of the arguments, but it is known only after the operator has run. Therefore the
+// fallback waits for the first call with a key and stores the metadata of its results. For the next
+// call with the same key it expects the same metadata: it allocates the results before the kernel
+// has run, and the kernel checks that they are as expected.
 //
 // Any thread may use a cache.
 #ifndef ATEN_FALLBACK_OUTPUT_METADATA_H_
@@ -30,14 +30,14 @@
 
 namespace openreg {
 
-// Returns whether, according to torch, the metadata of the results depends only on the metadata of
-// the arguments.
+// Returns whether torch declares that the metadata of the operator's results depends only on the
+// metadata of its arguments.
 bool is_cacheable(const c10::OperatorHandle& handle);
 
-// Returns the cache key of a call: dtypes, sizes, strides and flags of the tensors, and which of
-// them share memory; the values of other arguments; the settings that kernels read. For
-// floating-point numbers the key contains only their range, because sizes do not depend on them.
-// Returns nullopt if a key cannot describe an argument.
+// Returns the cache key of a call. The key contains the dtypes, sizes, strides and flags of the
+// tensors, which of them share memory, the values of other arguments, and the settings that kernels
+// read. For a floating-point number, the key contains only its range, because sizes do not depend
+// on the number. Returns nullopt if a key cannot describe an argument.
 using MetadataKey = std::vector<int64_t>;
 std::optional<MetadataKey> metadata_key(c10::ArrayRef<c10::IValue> arguments);
 
@@ -61,18 +61,19 @@ struct OutputMetadata {
   std::vector<Resized> resized;
 };
 
-// Observes a call before and after it runs.
+// Records the arguments of a call before it runs, to determine the metadata of its results
+// afterwards.
 class OutputObserver {
  public:
   explicit OutputObserver(c10::ArrayRef<c10::IValue> arguments);
 
-  // Returns the metadata of the results after the call, or nullopt if OutputMetadata cannot
-  // describe them: views of arguments, tensors that share memory, lazy bits.
+  // Called after the call. Returns the metadata of its results, or nullopt if OutputMetadata cannot
+  // describe them, because they are views of arguments, share memory or have lazy bits.
   std::optional<OutputMetadata> observe(c10::ArrayRef<c10::IValue> results) const;
 
  private:
   std::vector<c10::IValue> arguments_;
-  std::vector<OutputMetadata::Shape> shapes_;  // of the tensors, before the call
+  std::vector<OutputMetadata::Shape> shapes_;  // shapes of the argument tensors before the call
 };
 
 // The cache of one operator.
@@ -86,7 +87,7 @@ class OutputMetadataCache {
   struct Hash {
     size_t operator()(const MetadataKey& key) const;
   };
-  // Bounds the memory of programs that never repeat a call.
+  // Limits the memory usage in programs that never repeat a call.
   static constexpr size_t kMaxEntries = 1024;
 
   mutable std::mutex mutex_;

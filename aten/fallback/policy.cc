@@ -27,8 +27,8 @@ std::atomic<bool (*)(const std::exception&)>& interrupts() {
   return interrupts;
 }
 
-// Operators that need a device kernel, because the CPU kernel would do something different. If the
-// device has none, the call fails with the reason instead of returning a wrong result.
+// Operators that need a device kernel, because the CPU kernel would not do the same. If the device
+// has no kernel, the call throws an error with the reason instead of returning a wrong result.
 struct Irreplaceable {
   std::string_view name;
   const char* reason;
@@ -81,7 +81,8 @@ const char* reason_against_fallback(std::string_view name) {
 
 void apply_policy(Operator& op, const Call& call,
                   const char* (*wait)(const Operator&, const Call&)) {
-  // A view of a tensor with parts has the same parts, and a sparse tensor may get other parts.
+  // Tensors with parts (sparse, quantized, nested) are an exception: a view of one has the same
+  // parts, and a sparse tensor may get new parts.
   const bool may_replace = call.has_parts && (op.irreplaceable == kView ||
                                               (op.irreplaceable == kStorage && call.sparse));
   TORCH_CHECK_NOT_IMPLEMENTED(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Decides whether an operator may fall back: not if the CPU kernel cannot replace it, and not if
-// the program forbids it (fallback.h). Any thread may call these functions.
+// Decides whether an operator may fall back. It may not if the CPU kernel cannot replace a device
+// kernel, or if the program forbids fallbacks (fallback.h). Any thread may call these functions.
 #ifndef ATEN_FALLBACK_POLICY_H_
 #define ATEN_FALLBACK_POLICY_H_
 
@@ -13,12 +13,11 @@
 
 namespace openreg {
 
-// Returns why the operator of this name must not fall back, or nullptr if it may.
+// Returns the reason why the operator with this name must not fall back, or nullptr if it may.
 const char* reason_against_fallback(std::string_view name);
 
-// Throws if this operator may not fall back, and warns if the policy says so. `wait` returns the
-// part of the warning that says when the host waits ("; the host waits for it"), or an empty
-// string.
+// Throws if this operator may not fall back. Warns if the policy is kWarn. `wait` returns the part
+// of the warning that states when the host waits ("; the host waits for it"), or an empty string.
 void apply_policy(Operator& op, const Call& call,
                   const char* (*wait)(const Operator&, const Call&));
 

@@ -59,8 +59,8 @@ uint64_t written_overlaps(const AliasOperator& op, const Stack& arguments) {
   return key;
 }
 
-// Returns the meta tensor for an argument of a Meta kernel. CPU scalar tensors are kept, because
-// type promotion treats them as scalars.
+// Returns the meta tensor that a Meta kernel gets for this argument. CPU scalar tensors are passed
+// unchanged, because type promotion treats them as scalars.
 at::Tensor meta_of(const at::Tensor& tensor) {
   if (!is_device(tensor)) {
     return tensor;
@@ -76,8 +76,8 @@ at::Tensor meta_of(const at::Tensor& tensor) {
   return meta;
 }
 
-// The CPU kernel and its arguments, called through the dispatcher. Its outputs are aliases of
-// tensors that the caller already has.
+// A call of the CPU kernel through the dispatcher. Its outputs are aliases of tensors that the
+// caller already has.
 struct BoxedCall {
   c10::OperatorHandle handle;
   Stack stack;
@@ -88,7 +88,7 @@ struct BoxedCall {
     Stack again = stack;
     run(again);
   }
-  // Runs the kernel on the arguments on `stack`, and leaves the results there.
+  // Runs the kernel on the arguments on `stack` and replaces them with the results.
   void run(Stack& stack) const {
     for (const Draw& draw : draws) {
       stack[draw.argument] = make_cpu_generator(draw.state);
@@ -109,8 +109,8 @@ struct BoxedCall {
   }
 };
 
-// A BoxedCall whose results were already returned to the caller, with the metadata of an earlier
-// call.
+// A BoxedCall whose results were already returned to the caller, because an earlier call provided
+// their metadata.
 struct ExpectedCall {
   BoxedCall call;
   AliasOperator* op;
@@ -178,11 +178,12 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
 // written_overlaps().
 void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments, uint64_t overlaps) {
-  // Some kernels raise an error if these settings are on.
+  // Some kernels throw an error if these settings are on.
   const at::Context& context = at::globalContext();
   const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +
                          static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());
-  // The key must not be 0, because these operators may not support even the common dtypes.
+  // The key must not be 0: launch() would skip the check for common dtypes, which these operators
+  // may not support.
   const uint64_t key = argument_key(1, overlaps, range_key(arguments), flags);
   launch_kernel({.name = op.name.c_str(),
                  .cost = call.numel * kCostPerElement,
@@ -194,8 +195,9 @@ void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle&
                 });
 }
 
-// Makes aliases for a launch that have the requires_grad flags of their tensors. The pool reuses
-// its aliases for other calls, so a flagged alias is a separate object, one per tensor.
+// Makes aliases for a launch, with the requires_grad flags of their tensors. The pool reuses its
+// aliases for other calls, so an alias with the flag must be a separate object. Each tensor gets
+// one.
 class GradientAliases {
  public:
   explicit GradientAliases(AliasPool& pool) : pool_(pool) {}
@@ -251,13 +253,14 @@ bool queue_by_meta(AliasOperator& op, const c10::OperatorHandle& handle, const C
   for (c10::IValue& value : metas) {
     replace_tensors(value, meta_of);
   }
-  Stack read;  // meta tensors of arguments that are not written
-  // Pairs of meta tensor and tensor for the written arguments, which are among the results.
+  Stack read;  // meta tensors of the arguments that the operator only reads
+  // The arguments that the operator writes, as pairs of meta tensor and tensor. They are among the
+  // results.
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   for (size_t i = 0; i < count; ++i) {
     if (op.writes[i] && metas[i].isTensor()) {
       const at::Tensor& tensor = arguments[i].toTensor();
-      // A Meta kernel resizes an empty tensor without a warning; the tensor itself is resized
+      // The Meta kernel resizes an empty tensor without a warning. The tensor itself is resized
       // below.
       if (op.path == MetaPath::kOut) {
         metas[i] = at::detail::empty_meta({0}, tensor.scalar_type());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Queues calls of the alias fallback for which the host does not wait: the results are allocated
-// first, and the CPU kernel is queued with aliases of the arguments. Any thread may call these
-// functions; the driver chooses the thread of the kernel.
+// Queues calls of the alias fallback without waiting: allocates the results, then queues the CPU
+// kernel with aliases of the arguments. Any thread may call these functions; the driver chooses the
+// thread of the kernel.
 #ifndef ATEN_FALLBACK_QUEUED_CALL_H_
 #define ATEN_FALLBACK_QUEUED_CALL_H_
 
@@ -20,11 +20,11 @@
 
 namespace openreg {
 
-// The cost per element, in elementary operations, that is assumed for a kernel that was not tuned.
+// The assumed cost of an untuned kernel per element, in elementary operations (launch.h).
 constexpr int64_t kCostPerElement = 8;
 
-// The variant of a structured operator, whose Meta kernel computes the metadata of the results.
-// kUnknown means that no Meta kernel is used, so the metadata can come only from the cache.
+// Which variant of a structured operator this is. The variant determines how the Meta kernel is
+// called. kUnknown means that no Meta kernel is used, so only the cache can provide the metadata.
 enum class MetaPath { kUnknown, kFunctional, kInplace, kOut };
 
 struct AliasOperator : Operator {
@@ -35,16 +35,16 @@ struct AliasOperator : Operator {
   std::optional<c10::OperatorHandle> variant;
   const bool cacheable;
   OutputMetadataCache cache;
-  std::atomic<bool> inconsistent{false};  // a cached result was wrong: the cache is disabled
+  std::atomic<bool> inconsistent{false};  // a cached result was wrong, so the cache is disabled
 };
 
-// Queues a call and takes the metadata of its results from the Meta kernel. If the Meta kernel
-// rejects the arguments, returns false without any effect, because the CPU kernel may accept them
-// (index_reduce without elements) or report a different message.
+// Queues a call whose Meta kernel computes the metadata of the results. If the Meta kernel rejects
+// the arguments, returns false without any effect: the CPU kernel may accept them (index_reduce
+// without elements) or throw an error with a different message.
 bool queue_by_meta(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                    torch::jit::Stack* stack);
 
-// Queues a call whose results have the metadata `expected`, which an earlier call returned.
+// Queues a call whose results are expected to have the metadata `expected`, as in an earlier call.
 void queue_by_cache(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                     std::shared_ptr<const OutputMetadata> expected, torch::jit::Stack* stack);
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Recurrent network cells for a device without kernels. On accelerators torch's LSTM and GRU
-// call fused cells, which the CPU does not have. Here they are composed of operators that the
+// Recurrent network cells for a device without kernels. On accelerators, torch's LSTM and GRU call
+// fused cells, which the CPU does not have. The cells in this file consist of operators that the
 // device has or that fall back. Any thread may call them.
 //
-// Gates are adjacent in (batch, count * hidden): i, f, g, o for an LSTM, and r, z, n for a GRU. The
-// workspace stores what the gradient needs. For an LSTM these are the activated gates. For a GRU
-// they are the activated gates, the previous state, and the hidden part of n.
+// The gates are adjacent in a tensor of shape (batch, count * hidden): i, f, g, o for an LSTM, and
+// r, z, n for a GRU. The workspace stores the data for the gradient. For an LSTM these are the
+// activated gates. For a GRU they are the activated gates, the previous state, and the hidden part
+// of n.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>

@@ -15,7 +15,7 @@
 
 namespace openreg {
 
-// Returns the value of an environment variable that takes one of several words. The first word is
+// Returns the value of an environment variable that accepts one of several words. The first word is
 // the default.
 template <class T, size_t kCount>
 T read_setting(const char* variable, const std::array<std::pair<const char*, T>, kCount>& words) {

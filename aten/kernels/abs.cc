@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // abs, implemented through torch's DispatchStub. The operator is torch's device-independent
-// function, which checks the arguments, allocates the output and builds the TensorIterator; the
-// device provides the loop (docs/custom_operators.md). torch implements abs and abs_ with abs.out.
-// Any thread may call these operators.
+// function, which checks the arguments, allocates the output and builds the TensorIterator. The
+// device provides only the loop (docs/custom_operators.md). torch implements abs and abs_ by
+// calling abs.out. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Copy.h>
 #include <ATen/native/DispatchStub.h>
@@ -17,8 +17,8 @@
 namespace openreg {
 namespace {
 
-// Launches the loop. `iter` iterates over tensors of one dtype on one device, the output first. It
-// is on the caller's stack, so the kernel builds its own iterator.
+// Launches the loop. `iter` iterates over tensors of one dtype on one device; the output comes
+// first. `iter` is on the caller's stack, so the kernel builds its own iterator.
 void abs_kernel(at::TensorIteratorBase& iter) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::abs", iter.numel()}, device, [&](AliasPool& aliases) {

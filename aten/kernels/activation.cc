@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Activations and a few other elementwise functions that are not structured operators in torch, so
+// Activations and a few other elementwise functions. They are not structured operators in torch, so
 // the generator cannot write them. Any thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
@@ -48,7 +48,7 @@ at::Tensor& relu_(at::Tensor& self) {
   return at::clamp_min_(self, 0);
 }
 
-// The checked limits of hardtanh. For integer tensors they are converted to integers.
+// The limits of hardtanh, after checks. For integer tensors, the limits are converted to integers.
 struct Limits {
   Limits(const at::Tensor& self, const at::Scalar& min, const at::Scalar& max)
       : min(min), max(max) {
@@ -75,8 +75,8 @@ at::Tensor& hardtanh_(at::Tensor& self, const at::Scalar& min, const at::Scalar&
   return at::clamp_(self, limits.min, limits.max);
 }
 
-// Launches a kernel on one or two tensors of the same size and dtype. The result has the strides of
-// `layout`.
+// Launches a kernel on one or two tensors that have the same size and dtype. The result has the
+// strides of `layout`.
 template <class Function, class... Arguments>
 at::Tensor launch_elementwise(const char* name, int64_t cost, const at::Tensor& layout,
                               Function function, const Operands& operands,
@@ -88,8 +88,8 @@ at::Tensor launch_elementwise(const char* name, int64_t cost, const at::Tensor& 
   return out;
 }
 
-// Two operands of the same size and dtype. In the rare case that they differ, they are broadcast
-// and promoted.
+// Two operands of the same size and dtype. In the rare case that these differ, the operands are
+// broadcast and promoted.
 struct Pair {
   Pair(const at::Tensor& grad_output, const at::Tensor& self)
       : grad_output(grad_output), self(self) {
@@ -135,7 +135,7 @@ at::Tensor& hardswish_(at::Tensor& self) {
   return self;
 }
 
-// Launches a kernel that torch has only in functional form.
+// Launches a torch kernel that exists only in functional form.
 template <at::Tensor (*kFunction)(const at::Tensor&, const at::Tensor&)>
 at::Tensor launch_functional(const char* name, int64_t cost, const Pair& pair) {
   at::Tensor grad_input = at::empty_like(pair.grad_output);
@@ -176,8 +176,8 @@ at::Tensor glu_backward(const at::Tensor& grad_output, const at::Tensor& self, i
   return grad_input;
 }
 
-// Implements _prelu_kernel. torch's prelu() has already reshaped weight to the dimensions of self;
-// dimensions of size 1 are broadcast.
+// Implements _prelu_kernel. torch's prelu() has already reshaped the weight, so that it has as many
+// dimensions as `self`. Dimensions of size 1 are broadcast.
 at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
   Operands operands;
   operands.add_device(self);
@@ -206,7 +206,7 @@ std::tuple<at::Tensor, at::Tensor> prelu_backward(const at::Tensor& grad_output,
   operands.add_device(weight);
   check_floating("prelu_backward_cpu", self);
   at::Tensor grad_self = at::empty_like(self);
-  at::Tensor grad_weight = at::empty_like(self);  // torch sums it to the size of weight
+  at::Tensor grad_weight = at::empty_like(self);  // torch later sums it to the size of the weight
   launch_kernel({"aten::_prelu_kernel_backward", self.numel() * 3}, operands.device(),
                 [&](AliasPool& aliases) {
                   return [grad_output = aliases.alias(grad_output), self = aliases.alias(self),
@@ -249,7 +249,7 @@ at::Tensor log_sigmoid_backward(const at::Tensor& grad_output, const at::Tensor&
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("relu", TORCH_FN(relu));
   library.impl("relu_", TORCH_FN(relu_));
-  library.impl("isnan", TORCH_FN(at::native::isnan));  // calls self != self
+  library.impl("isnan", TORCH_FN(at::native::isnan));  // torch's function calls self != self
   library.impl("hardtanh", TORCH_FN(hardtanh));
   library.impl("hardtanh_", TORCH_FN(hardtanh_));
   library.impl("hardtanh_backward", TORCH_FN(hardtanh_backward));

@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // per element of the larger tensor
+constexpr int64_t kCost = 2;  // elementary operations per element of the larger tensor
 
 at::Tensor adaptive_avg_pool2d(const at::Tensor& self, at::IntArrayRef output_size) {
   Operands operands;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// addr, implemented through torch's DispatchStub like abs.cc. Without this kernel torch would use
-// its composite implementation, which rounds differently from the CPU's and lets addr_ change the
-// shape of its tensor. torch implements addr_ with addr.out. Any thread may call these operators.
+// addr, implemented through torch's DispatchStub like abs.cc. Without this kernel, torch would use
+// its composite implementation. That implementation rounds differently from the CPU's, and its
+// addr_ may change the shape of the tensor. torch implements addr_ by calling addr.out. Any thread
+// may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/LinearAlgebra.h>
 #include <ATen/native/TensorIterator.h>
@@ -14,11 +15,11 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // per element
+constexpr int64_t kCost = 2;  // elementary operations per element
 
-// Launches the CPU operator. `iter` iterates over the output, the matrix in the output's shape, a
-// column and a row. Their dtypes may differ, because TensorIterator converts only CPU tensors
-// itself.
+// Launches the CPU operator. `iter` iterates over the output, the matrix expanded to the output's
+// shape, a column and a row. Their dtypes may differ, because TensorIterator itself converts only
+// CPU tensors.
 void addr_kernel(at::TensorIterator& iter, const at::Scalar& beta, const at::Scalar& alpha) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_cpu({"aten::addr", iter.numel() * kCost}, device, &at::native::addr_out, iter.tensor(1),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The copy kernel of the emulation (aten/tensors/copy.h): torch's copy_ on aliases. A copy that the
-// caller waits for runs on the calling thread if the stream is idle and the copy has no team. The
-// scalar reader uses the same addresses as kernels. Any thread may call it.
+// The copy kernel of the emulation (aten/tensors/copy.h): torch's copy_ on aliases. If the caller
+// waits for a copy, the copy runs on the calling thread, provided that the stream is idle and the
+// copy has no team. The scalar reader, too, accesses device memory at its kernel address. Any
+// thread may call these functions.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 
@@ -17,20 +18,20 @@
 namespace openreg {
 namespace {
 
-// Up to this size memcpy makes contiguous copies, because the checks in torch's copy_ take as long
-// as the copy itself.
+// Up to this size, contiguous tensors are copied with memcpy, because the checks in torch's copy_
+// take as long as such a copy.
 constexpr size_t kMemcpyBytes = 64 * 1024;
 // The number of bytes that memcpy moves per unit of cost.
 constexpr int64_t kMemcpyBytesPerCost = 8;
 
-// Returns whether copy_ converts from and to the dtype.
+// Returns whether copy_ can convert this dtype to and from other dtypes.
 bool is_number(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) || c10::isComplexType(dtype) ||
          c10::isIntegralType(dtype, /*includeBool=*/true);
 }
 
-// Returns the launch site of a copy. Moving an element costs about one elementary operation on each
-// side.
+// Returns the launch site of a copy. The cost of an element is two elementary operations: a read
+// and a write.
 LaunchSite site_of(const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const bool converts = dst.scalar_type() == src.scalar_type() ||
                         (is_number(dst.scalar_type()) && is_number(src.scalar_type()));
@@ -59,7 +60,7 @@ orCopyDescription describe_copy(const at::Tensor& dst, const at::Tensor& src) {
   return {dst.nbytes(), kind, memory_of(src), memory_of(dst)};
 }
 
-// Returns the tensor in host memory, if any. A queued kernel owns it.
+// Returns the operand that is in host memory, if any. A queued kernel must own it.
 at::Tensor host_of(const at::Tensor& dst, const at::Tensor& src) {
   return !is_device(dst) ? dst : !is_device(src) ? src : at::Tensor();
 }

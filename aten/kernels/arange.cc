@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// arange, which has a kernel because many networks call it in every step. Any thread may call it.
+// arange. It has a device kernel because many networks call it in every step. Any thread may call
+// it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/ops/arange_cpu_dispatch.h>

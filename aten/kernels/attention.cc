@@ -2,13 +2,14 @@
 //
 // Scaled dot product attention with the CPU's flash attention kernel.
 //
-// F.scaled_dot_product_attention calls _fused_sdp_choice to select an implementation. The CPU's
-// rules decide, and they use only metadata and the torch.nn.attention settings. If they select the
-// flash kernel, we return "overrideable". If that kernel does not fit (dropout, a mask that needs a
-// gradient, heads of different widths, ...), the rules select "math", which is composed of other
-// operators. Masks, causality, scales and grouped queries are passed to the kernel unchanged. The
-// kernel does not compute the mask's gradient; for direct callers of the operator, other operators
-// compute it. Any thread may call these functions.
+// F.scaled_dot_product_attention calls _fused_sdp_choice to select an implementation. Here the
+// CPU's rules decide, using only metadata and the torch.nn.attention settings. If they select the
+// flash kernel, we return "overrideable". If the flash kernel does not support the call (dropout, a
+// mask that needs a gradient, heads of different widths, ...), the rules select "math", which is
+// composed of other operators. Masks, causality, scales and grouped queries are passed to the flash
+// kernel unchanged. It does not compute the mask's gradient. A program can request this gradient
+// only by calling the operator directly; then mask_gradient() computes it with other operators. Any
+// thread may call these functions.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
@@ -44,8 +45,8 @@ int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const a
              : choice;
 }
 
-// Returns the cost of two matrix products of (queries x width) and (keys x width), which run at
-// some tens of operations per nanosecond.
+// Returns the cost of two matrix products of sizes (queries x width) and (keys x width). They run
+// at some tens of operations per nanosecond.
 int64_t attention_cost(const at::Tensor& query, const at::Tensor& key) {
   return query.numel() * key.size(2) / 4;
 }
@@ -102,7 +103,7 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
               "False");
   const c10::DeviceIndex device = operands.device();
   at::Tensor output = at::empty_like(query);
-  // The result is contiguous, like the traced one.
+  // The result is contiguous, like the result that torch traces.
   at::Tensor logsumexp = empty_on(device, {query.size(0), query.size(1), query.size(2)},
                                   query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   if (output.numel() > 0) {
@@ -119,8 +120,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
         });
   }
   const at::Tensor none;
-  // The seed and the offset are unused because there is no dropout, but torch traces them as
-  // tensors.
+  // The last values are a seed and an offset. They are unused because there is no dropout, but
+  // torch traces them as tensors.
   return {std::move(output),
           std::move(logsumexp),
           none,
@@ -132,8 +133,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
           none};
 }
 
-// Returns the gradient of a floating-point mask, which is a mask that is added to the scaled
-// products. For each head this computes a queries x keys matrix, which the flash kernel avoids.
+// Returns the gradient of a floating-point mask, which is added to the scaled products. This
+// computes a matrix of queries x keys for each head; the flash kernel avoids such a matrix.
 at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
                          const at::Tensor& key, const at::Tensor& value, const at::Tensor& mask,
                          const at::Tensor& output, const at::Tensor& logsumexp, bool causal,
@@ -146,7 +147,7 @@ at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
   const at::Tensor scores = at::matmul(query.to(dtype), transposed(key)) * factor + mask.to(dtype);
   at::Tensor weights = (scores - logsumexp.unsqueeze(3)).exp();
-  // Fully masked rows have no finite sum.
+  // Rows that are fully masked have no finite sum.
   weights.masked_fill_(scores == -std::numeric_limits<double>::infinity(), 0);
   if (causal) {
     weights.tril_();
@@ -174,7 +175,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   check_attention(query, key, value, mask, dropout);
   const c10::DeviceIndex device = operands.device();
   // The kernel accumulates into all three gradients, even if they are not requested, and requires
-  // rows without gaps. Apart from that, the strides are those of the traced result.
+  // that the elements of a row are adjacent. Apart from that, the strides are those that torch
+  // traces.
   const auto make = [device](const at::Tensor& like) {
     at::Tensor result = at::empty_like(like);
     return result.stride(3) == 1

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Batch normalization and its gradients, under torch's three sets of names: native_batch_norm
-// (eager), _native_batch_norm_legit (export) and _batch_norm_with_update (the newest). The kernel
-// updates running statistics in place. Any thread may call these functions.
+// Batch normalization and its gradients. torch has three sets of names for these operators:
+// native_batch_norm (eager), _native_batch_norm_legit (export) and _batch_norm_with_update (the
+// newest). The kernel updates running statistics in place. Any thread may call these functions.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward_cpu_dispatch.h>
@@ -26,7 +26,7 @@ using Optional = std::optional<at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr int64_t kForwardCost = 3;  // per element
+constexpr int64_t kForwardCost = 3;  // elementary operations per element
 constexpr int64_t kBackwardCost = 5;
 
 bool is_dense(const at::Tensor& tensor) {
@@ -38,8 +38,8 @@ bool is_dense(const Optional& tensor) {
   return !tensor.has_value() || !tensor->defined() || is_dense(*tensor);
 }
 
-// Returns the memory format of a dense tensor. If several formats apply, torch prefers the
-// contiguous one.
+// Returns the memory format of a dense tensor. If several formats apply, returns the contiguous
+// format if possible, like torch.
 c10::MemoryFormat dense_format(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) {
     return c10::MemoryFormat::Contiguous;
@@ -72,8 +72,8 @@ Three batch_norm(const at::Tensor& input, const Optional& weight, const Optional
                                dense ? dense_format(input) : input.suggest_memory_format());
   at::Tensor save_mean = empty_on(device, {training ? channels : 0}, statistics);
   at::Tensor save_invstd = empty_on(device, {training ? channels : 0}, statistics);
-  // If only one of the two statistics exists, or one has several dimensions, the kernel reports the
-  // error.
+  // If only one of the running statistics exists, or a parameter has several dimensions, the kernel
+  // throws the error.
   bool fits = defined(running_mean).defined() == defined(running_var).defined();
   for (const Optional* parameter : {&weight, &bias, &running_mean, &running_var}) {
     fits &= !defined(*parameter).defined() || (*parameter)->dim() == 1;
@@ -94,8 +94,8 @@ Three batch_norm(const at::Tensor& input, const Optional& weight, const Optional
                                                       save_mean, save_invstd);
                       return;
                     }
-                    // For this layout the out= variant requires statistics that its caller must
-                    // compute.
+                    // For this layout, the out= variant requires statistics that the caller has
+                    // already computed. Therefore call the functional variant.
                     const auto [result, mean, invstd] = at::cpu::native_batch_norm(
                         input, weight, bias, running_mean, running_var, training, momentum, eps);
                     store(result, output);
@@ -123,7 +123,7 @@ Three batch_norm_backward(const at::Tensor& grad_output, const at::Tensor& input
                        defined(save_mean), defined(save_invstd));
   check_floating("batch_norm_backward_cpu", input);
 
-  // For dense tensors one kernel writes all three results without allocating.
+  // For dense tensors, one kernel writes all three results without allocating memory.
   const bool dense = is_dense(input) && is_dense(grad_output) &&
                      input.suggest_memory_format() == grad_output.suggest_memory_format();
   const c10::DeviceIndex device = operands.device();
@@ -191,7 +191,7 @@ Four batch_norm_with_update(const at::Tensor& input, const Optional& weight, con
           empty_on(input.device().index(), {0}, c10::kByte)};
 }
 
-// Replaces torch's device-independent implementation, which would call the CPU kernel.
+// Replaces torch's device-independent implementation, which would call the CPU kernel directly.
 Four batch_norm_no_update(const at::Tensor& input, const Optional& weight, const Optional& bias,
                           const Optional& running_mean, const Optional& running_var,
                           double momentum, double eps) {

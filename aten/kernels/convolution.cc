@@ -2,11 +2,12 @@
 //
 // Convolution and its gradient, from 1-d to 3-d: plain, transposed, grouped and dilated.
 //
-// torch checks the arguments, converts 1-d to 2-d, handles empty batches and complex numbers, and
-// then calls convolution_overrideable for an out-of-tree device. The CPU would select a backend
-// here. We call the same selection function with aliases, so results have the same layout as on the
-// CPU. The kernels exist only in functional form: oneDNN's result is in oneDNN's layout, and
-// reordering it makes a copy on the CPU as well. Any thread may call these operators.
+// For an out-of-tree device, torch checks the arguments, converts 1-d to 2-d, handles empty batches
+// and complex numbers, and then calls convolution_overrideable. For the CPU, torch selects a
+// backend at this point. This file calls the same selection function with aliases, so that results
+// have the same layout as on the CPU. The kernels exist only in functional form, so their results
+// are copied to the output. (oneDNN's result must be copied on the CPU, too, because it is in
+// oneDNN's layout.) Any thread may call these operators.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
@@ -31,14 +32,15 @@
 namespace openreg {
 namespace {
 
-// The number of multiply-adds per unit of cost, and the cost of oneDNN's kernel selection.
+// The number of multiply-adds per unit of cost, and the cost of selecting a kernel in oneDNN.
 constexpr int64_t kOperationsPerCost = 6;
 constexpr int64_t kSetupCost = 16 * 1024;
-// torch's backend selection depends on the number of threads, and some backends reject an empty
-// result. This cost gives the executor as many threads as the CPU would use.
+// The cost of a convolution with an empty result. torch's backend selection depends on the number
+// of threads, and some backends reject an empty result. With this cost, the kernel runs with as
+// many threads as on the CPU.
 constexpr int64_t kEmptyCost = kParallelCost;
 
-// Owns the arguments of a convolution that are not tensors.
+// Owns the arguments of a convolution other than its tensors.
 struct Geometry {
   Geometry(at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
            bool transposed, at::IntArrayRef output_padding, int64_t groups)
@@ -57,7 +59,7 @@ struct Geometry {
                                                                    padding, stride, dilation));
   }
 
-  // Returns the memory format that the CPU uses for the output and the gradients of input and
+  // Returns the memory format that the CPU uses for the output and for the gradients of input and
   // weight.
   c10::MemoryFormat memory_format(const at::Tensor& input, const at::Tensor& weight,
                                   const std::optional<at::Tensor>& bias) const {
@@ -71,14 +73,14 @@ struct Geometry {
     return at::native::_determine_backend_memory_format(input, weight, backend);
   }
 
-  // Returns the cost. Each element of the output (of the input, if transposed) uses one filter.
+  // Returns the cost. One filter is applied per element of the output, or of the input if
+  // transposed.
   int64_t cost(const at::Tensor& input, const at::Tensor& weight, int64_t output_numel) const {
     const int64_t filter = weight.numel() / std::max<int64_t>(1, weight.size(0));
     return kSetupCost + (transposed ? input.numel() : output_numel) * filter / kOperationsPerCost;
   }
 
-  // Returns the key of all arguments that the kernel may reject and that output_sizes() does not
-  // check.
+  // Returns the key of all arguments that the kernel may reject and output_sizes() does not check.
   uint64_t key(const at::Tensor& weight) const {
     uint64_t key = transposed ? 2 : 1;
     for (const at::DimVector* numbers : {&stride, &padding, &dilation, &output_padding}) {
@@ -107,8 +109,8 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& weight, const at::T
               input.scalar_type(), ") and bias type (", bias.scalar_type(), ") should be the same");
 }
 
-// If only the kernel can reject the arguments (integers, empty results), waits for it, so that the
-// error is thrown at the call like other argument errors. These cases need not be fast.
+// Waits for the kernel if only the kernel can reject the arguments (integers, empty results). Thus
+// the error is thrown at the call, like other argument errors. These cases need not be fast.
 void sync_if_kernel_may_reject(const at::Tensor& input, const at::Tensor& output) {
   if (!c10::isFloatingType(input.scalar_type()) || output.numel() == 0) {
     announce_wait("aten::convolution",

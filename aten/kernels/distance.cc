@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Distances between all pairs of two sets of points. One launch runs torch's whole algorithm, which
-// consists of several operators for Euclidean distances between many points. Any thread may call
-// these operators.
+// Distances between all pairs of points from two sets. For Euclidean distances between many points,
+// torch's algorithm consists of several operators. Here one launch runs the whole algorithm. Any
+// thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_cdist_backward_cpu_dispatch.h>
@@ -19,7 +19,8 @@
 namespace openreg {
 namespace {
 
-// Returns the sizes of the result: (batch..., rows of x1, rows of x2), with broadcast batches.
+// Returns the sizes of the result: (batch..., rows of x1, rows of x2). The batch dimensions are
+// broadcast.
 at::DimVector distance_sizes(const at::Tensor& x1, const at::Tensor& x2) {
   at::DimVector sizes = at::infer_size_dimvector(x1.sizes().slice(0, x1.dim() - 2),
                                                  x2.sizes().slice(0, x2.dim() - 2));
@@ -74,7 +75,7 @@ at::Tensor cdist_backward(const at::Tensor& grad_output, const at::Tensor& x1, c
   }
   check_points(x1, x2);
   at::DimVector sizes = distance_sizes(x1, x2);
-  sizes.back() = x1.size(-1);  // the width of x1; its batches are expanded
+  sizes.back() = x1.size(-1);  // the gradient has the width of x1 and expanded batches
   at::Tensor grad_x1 = empty_on(operands.device(), sizes, x1.scalar_type());
   launch_kernel({"aten::_cdist_backward", 2 * distance_cost(distances, x1)}, operands.device(),
                 [&](AliasPool& aliases) {

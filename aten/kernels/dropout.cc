@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Dropout in one launch. On accelerators, torch calls native_dropout instead of bernoulli_ and two
-// products. Any thread may call these operators.
+// Dropout in one launch. On accelerators, torch calls native_dropout, which replaces bernoulli_ and
+// two multiplications. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bernoulli_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
@@ -21,10 +21,10 @@ namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
 
-constexpr int64_t kRandomCost = 16;  // per element
+constexpr int64_t kRandomCost = 16;  // elementary operations per element
 
-// Keeps elements with probability `kept` and scales them by its inverse. The mask has the dtype
-// `mask_dtype`.
+// Keeps each element with probability `kept` and divides the kept elements by `kept`. The mask has
+// the dtype `mask_dtype`.
 Two launch_dropout(const char* name, const at::Tensor& input, double kept,
                    at::ScalarType mask_dtype, const std::optional<at::Generator>& generator) {
   Operands operands;
@@ -45,7 +45,7 @@ Two launch_dropout(const char* name, const at::Tensor& input, double kept,
   return {std::move(output), std::move(mask)};
 }
 
-// Returns the elements that were kept, multiplied by `scale`.
+// Returns the input multiplied by the mask and by `scale`.
 at::Tensor launch_masked_scale(const char* name, const at::Tensor& self, const at::Tensor& mask,
                                double scale) {
   Operands operands;
@@ -53,7 +53,7 @@ at::Tensor launch_masked_scale(const char* name, const at::Tensor& self, const a
   operands.add_device(mask);
   TORCH_CHECK(mask.sizes() == self.sizes(), "openreg: ", name, ": the mask has size ", mask.sizes(),
               " but the tensor to be masked has size ", self.sizes());
-  // Integers are promoted to floating point by the floating-point scale.
+  // The floating-point scale promotes integers to floating point.
   at::Tensor result =
       at::empty_like(self, self.options().dtype(at::result_type(self, at::Scalar(scale))));
   launch_kernel({name, self.numel() * 2}, operands.device(), [&](AliasPool& aliases) {
@@ -83,8 +83,8 @@ at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tens
   return launch_masked_scale("aten::native_dropout_backward", grad_output, mask, scale);
 }
 
-// Implements the first operator of a legacy pair that only accelerators have: `p` is the
-// probability of keeping an element, and the mask is uint8.
+// Implements the first operator of a legacy pair that only accelerators have. `p` is the
+// probability that an element is kept, and the mask is uint8.
 Two fused_dropout(const at::Tensor& self, double p, std::optional<at::Generator> generator) {
   TORCH_CHECK(p > 0 && p <= 1,
               "openreg: _fused_dropout: expected a probability in (0, 1], but got ", p);

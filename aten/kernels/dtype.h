@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Performs at launch the dtype checks that CPU kernels perform when they run, so that argument
-// errors are thrown at the call, with torch's messages. Any thread may call these functions.
+// Performs dtype checks at launch that CPU kernels perform only when they run. Thus argument errors
+// are thrown at the call, with torch's messages. Any thread may call these functions.
 #ifndef ATEN_KERNELS_DTYPE_H_
 #define ATEN_KERNELS_DTYPE_H_
 
@@ -18,7 +18,7 @@ inline void check_floating(const char* kernel, const at::Tensor& tensor) {
                               "\" not implemented for '", c10::toString(tensor.scalar_type()), "'");
 }
 
-// Checks the parameters of normalizations, which may be float while the data has a reduced type.
+// Checks the parameters of a normalization, which may be float while the data has a reduced dtype.
 // Returns the dtype of the statistics.
 template <class... Parameters>
 c10::ScalarType check_parameters(const at::Tensor& data, const Parameters&... parameters) {

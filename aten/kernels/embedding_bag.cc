@@ -2,10 +2,11 @@
 //
 // Sums, means and maxima of bags of embeddings, and their gradients.
 //
-// Results have the sizes that torch's compiler expects of an accelerator, which differ from the
+// The results have the sizes that torch's compiler expects of an accelerator. They differ from the
 // CPU's: offset2bag, the bag of each index, is always filled; bag_size has one element per offset;
-// max_indices exists only if the mode is max. The kernel detects invalid indices and offsets; the
-// error is thrown at the next synchronization. Any thread may call these operators.
+// max_indices exists only for the mode "max". Invalid indices and offsets are detected by the
+// kernel, so their error is thrown at the next synchronization. Any thread may call these
+// operators.
 #include <ATen/Dispatch.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
@@ -78,7 +79,7 @@ void check_bags(const at::Tensor& weight, const at::Tensor& indices, const at::T
   check_weights(weight, indices, per_sample_weights, mode);
 }
 
-// Computes the bag of each index: the last bag that starts at or before the index.
+// Computes the bag of each index, which is the last bag that starts at or before that index.
 template <class T>
 void fill_bags(const at::Tensor& offsets, int64_t bags, const at::Tensor& offset2bag) {
   const at::Tensor starts = offsets.contiguous();
@@ -237,7 +238,7 @@ at::Tensor embedding_bag_per_sample_weights_backward(
                 indices = aliases.alias(indices), offsets = aliases.alias(offsets),
                 offset2bag = aliases.alias(offset2bag), mode, padding_idx,
                 grad_weights = aliases.alias(grad_weights)] {
-          // The CPU kernel requires indices, offsets and offset2bag to have one dtype.
+          // The CPU kernel requires that indices, offsets and offset2bag have the same dtype.
           store(at::cpu::_embedding_bag_per_sample_weights_backward(
                     grad, weight, indices, offsets.to(indices.scalar_type()), offset2bag, mode,
                     padding_idx),

@@ -32,7 +32,7 @@ at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("flip", TORCH_FN(flip));
-  library.impl("roll", TORCH_FN(at::native::roll));  // implemented with cat, on any device
+  library.impl("roll", TORCH_FN(at::native::roll));  // calls cat, so it works on any device
 }
 
 }  // namespace openreg

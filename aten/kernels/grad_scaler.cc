@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The two operators of torch.amp.GradScaler, which update gradients and the scale. They only modify
-// their arguments, so the CPU kernels are queued unchanged; arguments that these would reject when
-// they run are rejected at the call. Any thread may call these operators.
+// The two operators of torch.amp.GradScaler, which update the gradients and the scale. They only
+// modify their arguments, so the CPU kernels are queued unchanged. Arguments that a kernel would
+// reject when it runs are rejected here, at the call. Any thread may call these operators.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_native.h>
@@ -14,9 +14,9 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // per element
+constexpr int64_t kCost = 2;  // elementary operations per element
 
-// Throws unless the tensor has one element of the dtype.
+// Throws unless the tensor has exactly one element and this dtype.
 void check_scalar_tensor(const char* op, const char* argument, const at::Tensor& tensor,
                          c10::ScalarType dtype) {
   TORCH_CHECK(tensor.numel() == 1 && tensor.scalar_type() == dtype, op, ": ", argument,
@@ -46,8 +46,8 @@ void check_and_unscale(at::TensorList grads, at::Tensor& found_inf, const at::Te
              found_inf, inv_scale);
 }
 
-// Decreases the scale after a step with an infinity or NaN. Increases it after enough consecutive
-// steps without one.
+// Decreases the scale after a step with an infinity or NaN, and increases it after enough
+// consecutive steps without one.
 at::Tensor& update_scale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf,
                          double growth_factor, double backoff_factor, int64_t growth_interval) {
   static constexpr const char* kName = "_amp_update_scale_";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Group normalization and its gradient. Instance normalization and others use it or batch
-// normalization. As in layer_norm.cc, the results are written to device memory directly. Any thread
-// may call these operators.
+// Group normalization and its gradient. (Instance normalization, for example, uses either this or
+// batch normalization.) As in layer_norm.cc, the results are written directly to device memory. Any
+// thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/group_norm.h>
 #include <torch/library.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr int64_t kForwardCost = 2;  // per element
+constexpr int64_t kForwardCost = 2;  // elementary operations per element
 constexpr int64_t kBackwardCost = 4;
 
 at::Tensor contiguous(const at::Tensor& tensor) {
@@ -50,7 +50,7 @@ Three group_norm(const at::Tensor& input, const std::optional<at::Tensor>& weigh
               "channels in input, but got bias of shape ", bias.sizes(), " and input of shape ",
               input.sizes());
   check_floating("GroupNormKernelImpl", input);
-  const at::Tensor& X = input;  // torch's message contains the names of its variables
+  const at::Tensor& X = input;  // torch's message contains this name
   const c10::MemoryFormat memory_format = X.suggest_memory_format();
   TORCH_CHECK(X.is_contiguous(memory_format));
 

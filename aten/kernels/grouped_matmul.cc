@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // _grouped_mm: one matrix product per group of rows or columns, as used by mixtures of experts. The
-// ends of the groups are in device memory, so one launch computes all groups; torch's
-// device-independent function would wait for them. Rows of the result are aligned to 16 bytes, as
-// on the CPU and as torch's compiler expects.
+// ends of the groups are in device memory, and torch's device-independent function would wait for
+// them. Here one launch computes all groups without waiting. Rows of the result are aligned to 16
+// bytes, as on the CPU and as torch's compiler expects.
 //
 // As on the CPU, a group that ends before it starts is empty, and a group that ends beyond the last
-// row is truncated. Rows of the result that are in no group are undefined. Any thread may call it.
+// row is truncated. Rows of the result that belong to no group are undefined. Any thread may call
+// this operator.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/GroupedMMUtils.h>
 #include <torch/library.h>
@@ -22,8 +23,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-// Returns an upper bound for the cost, which assumes that every row of a matrix is a separate
-// group.
+// Returns an upper bound of the cost, assuming that every row of a matrix is a separate group.
 int64_t grouped_cost(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
   return mat2.numel() + (self.dim() == 2 && mat2.dim() == 2 ? self.numel() * mat2.size(1) / 8
                                                             : matmul_cost(self, out));
@@ -37,8 +37,8 @@ at::Tensor grouped_mm(const at::Tensor& self, const at::Tensor& mat2, const Opti
   operands.add_device(offs);
   operands.add_device(bias);
   {
-    // Validate aliases: for other devices torch also checks pointers for the alignment of their
-    // hardware.
+    // Validate aliases instead of device tensors: for devices other than the CPU, torch also checks
+    // whether pointers have the alignment that GPUs require.
     AliasPool pool;
     at::native::_grouped_mm_validate_inputs(pool.alias(self), pool.alias(mat2), offs, bias,
                                             out_dtype);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Histograms of integers, as on CUDA: programs use histc to count tokens per expert on every device
-// except the CPU, which has no kernel for integers. Histograms of other dtypes use the CPU kernel
-// through the fallback. Any thread may call it.
+// Histograms of integers, as on CUDA. The CPU has no kernel for integers, but programs call histc
+// on all other devices, to count the tokens per expert. Histograms of other dtypes use the CPU
+// kernel through the fallback. Any thread may call these operators.
 #include <ATen/Dispatch_v2.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
@@ -24,15 +24,16 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 8;  // per element
+constexpr int64_t kCost = 8;  // elementary operations per element
 
-// The limits of a histogram, both inclusive.
+// The inclusive limits of a histogram.
 struct Range {
   int64_t low;
   int64_t high;
 };
 
-// Returns the limits converted to the dtype. Throws if they do not fit or are in the wrong order.
+// Returns the limits converted to the dtype. Throws if the dtype cannot represent them or if they
+// are in the wrong order.
 Range range_of(c10::ScalarType dtype, const at::Scalar& min, const at::Scalar& max) {
   Range range{};
   AT_DISPATCH_V2(dtype, "histc", AT_WRAP([&] {
@@ -43,7 +44,7 @@ Range range_of(c10::ScalarType dtype, const at::Scalar& min, const at::Scalar& m
   return range;
 }
 
-// Adds to each bin the number of values in it; the last bin includes its upper limit.
+// Counts the values in each bin. The last bin includes its upper limit.
 template <class T>
 void count(const at::Tensor& values, Range range, std::vector<int64_t>& bins) {
   const T* const first = values.const_data_ptr<T>();
@@ -52,7 +53,8 @@ void count(const at::Tensor& values, Range range, std::vector<int64_t>& bins) {
     const auto [low, high] = std::minmax_element(first, last);
     range = {*low, *high};
   }
-  // The difference of two 64-bit integers times the number of bins may exceed 64 bits.
+  // Use 128 bits: the difference of two 64-bit integers times the number of bins may exceed 64
+  // bits.
   __extension__ using Wide = __int128;
   const bool widens = range.low == range.high;
   const Wide low = Wide{range.low} - (widens ? 1 : 0);
@@ -84,7 +86,7 @@ void launch_count(const at::Tensor& values, Range range, const at::Tensor& histo
       });
 }
 
-// Implements histc, and histc.out, which has one more argument.
+// Implements histc and histc.out. The latter has one more argument.
 void histc(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const size_t count = handle.schema().arguments().size();
   const auto arguments = torch::jit::last(*stack, count);

@@ -4,12 +4,13 @@
 // torch has only for accelerators. (The CPU has separate operators with a different packing.)
 //
 // A weight is a matrix of N rows and K columns of numbers from 0 to 15. Each group of G columns of
-// a row has a scale and a zero: the weight's value is (number - 8) * scale + zero. The packed
-// weight is an int32 tensor of sizes (N / 8, K / (16 T), 32, T / 2), where T is the argument
-// innerKTiles. torch defines only these sizes; each device defines the order of the bits. Here a
-// tile, the last two dimensions, has 8 consecutive rows of 16 T numbers, so a slice of tiles is a
-// packed weight as well. The 8 T bytes of a row store its first half in the lower 4 bits and its
-// second half in the upper 4 bits, so one load reads 16 adjacent columns.
+// a row has a scale and a zero; a number represents the value (number - 8) * scale + zero. The
+// packed weight is an int32 tensor of sizes (N / 8, K / (16 T), 32, T / 2), where T is the argument
+// innerKTiles. torch defines only these sizes; each device defines the order of the bits. Here the
+// last two dimensions form a tile, which contains 8 consecutive rows of 16 T numbers. Therefore a
+// slice of tiles is a packed weight, too. A tile stores each row in 8 T bytes: the first half of
+// the row in the lower 4 bits and the second half in the upper 4 bits. Thus one load reads 16
+// adjacent columns.
 //
 // The product is computed in float32, one block of rows at a time (weight_blocks.h). Any thread may
 // call these operators.
@@ -33,8 +34,8 @@ namespace {
 
 constexpr int64_t kTileRows = kWeightBlockRows;
 constexpr int64_t kTileColumns = 16;  // number of columns in a tile, divided by T
-constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked at once
-constexpr float kZero = 8;            // the number that represents `zero`
+constexpr int64_t kRun = 16;          // number of bytes (and columns) that are unpacked together
+constexpr float kZero = 8;            // the number whose value is `zero`
 constexpr int64_t kMultiplyAddsPerCost = 8;
 
 // The layout of a packed weight.
@@ -45,7 +46,7 @@ struct Packing {
   int64_t row_bytes;  // number of bytes of a row in one tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
-  // Returns the offset of the part of `row` that is in the row's first tile.
+  // Returns the byte offset of the first part of `row`, which is in the row's first tile.
   int64_t start(int64_t row) const {
     return row / kTileRows * tiles * tile_bytes() + row % kTileRows * row_bytes;
   }
@@ -56,7 +57,7 @@ Packing packing_of(int64_t rows, int64_t columns, int64_t inner_k_tiles) {
           kTileColumns * inner_k_tiles / 2};
 }
 
-// Packs a row. `source` has two numbers per byte, the first one in the upper bits.
+// Packs a row. `source` contains two numbers per byte; the first one is in the upper bits.
 void pack_row(const Packing& packing, const uint8_t* source, uint8_t* packed) {
   const auto number = [source](int64_t column) {
     return static_cast<uint8_t>(column % 2 == 0 ? source[column / 2] >> 4
@@ -71,7 +72,8 @@ void pack_row(const Packing& packing, const uint8_t* source, uint8_t* packed) {
   }
 }
 
-// The parameters of a group, with (number - 8) * scale + zero rewritten as number * scale + offset.
+// The parameters of a group. The value (number - 8) * scale + zero is rewritten as number * scale +
+// offset.
 struct Group {
   float scale;
   float offset;
@@ -104,7 +106,7 @@ struct Group {
 
 #if defined(__x86_64__)
 
-// Unpacks a row with the same loops, compiled for wider instructions.
+// Runs the same loops, compiled for wider instructions.
 [[gnu::target("avx2,fma")]] void unpack_row_avx2(const Packing& packing, const uint8_t* packed,
                                                  const Group* groups, int group_shift,
                                                  float* values) {

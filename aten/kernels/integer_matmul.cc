@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products with int8 weights: _int_mm, the integer product of dynamically quantized layers,
-// and _weight_int8pack_mm, for weight-only quantization. They use CPU kernels
+// Matrix products with int8 weights. _int_mm is the integer product of dynamically quantized
+// layers; _weight_int8pack_mm is for weight-only quantization. They use CPU kernels
 // (docs/quantization.md).
 //
-// Arguments are checked at the call, with torch's messages except for the name of the CPU function.
-// Any thread may call these operators.
+// Arguments are checked at the call. The messages are torch's, except that the name of the CPU
+// function differs. Any thread may call these operators.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_int_mm_cpu_dispatch.h>
@@ -38,10 +38,10 @@ Operands check_int_mm(const at::Tensor& self, const at::Tensor& mat2) {
   return operands;
 }
 
-// Returns the matrix with the strides that the CPU kernel expects. The kernel treats a matrix with
-// stride 1 in the first dimension as transposed. If such a matrix is a single row, which is
-// contiguous as well, the kernel writes no result and reports no error. A transposed column is an
-// example.
+// Returns the matrix with the strides that the CPU kernel expects. The kernel treats any matrix
+// with stride 1 in the first dimension as transposed. A single row can have such strides although
+// it is contiguous; a transposed column is an example. In this case, the kernel writes no result
+// and reports no error.
 at::Tensor with_row_strides(const at::Tensor& matrix) {
   return matrix.size(0) == 1 && matrix.stride(1) == 1
              ? matrix.as_strided(matrix.sizes(), {matrix.size(1), 1})
@@ -79,8 +79,9 @@ at::Tensor& int_mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tenso
   return out;
 }
 
-// The CPU kernels for reduced types read whole vectors of 32 columns, even past the last row, and
-// repeat the work for each row of the input; the kernel for float32 is not vectorized.
+// Limits for the CPU kernels for reduced dtypes. These kernels read whole vectors of 32 columns,
+// even past the last row, and repeat the work for each row of the input. The CPU kernel for float32
+// is never used, because it is not vectorized.
 constexpr int64_t kVector = 32;
 constexpr int64_t kFewRows = 16;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // kaiser_window, implemented through torch's DispatchStub. It is the only window function that
-// torch does not compose of other operators. Any thread may call it.
+// torch does not implement with other operators. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/TensorIterator.h>
@@ -12,7 +12,7 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 64;  // per element: two Bessel functions
+constexpr int64_t kCost = 64;  // elementary operations per element (two Bessel functions)
 
 // Launches the loop. `iter` iterates over the window and the numbers from 0 to `length`.
 void kaiser_window_kernel(at::TensorIteratorBase& iter, int64_t length, double beta) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Layer normalization and its gradient. torch's kernels (DispatchStubs) write to given outputs, so
-// the results are written to device memory directly. Any thread may call these operators.
+// Layer normalization and its gradient. torch's kernels (DispatchStubs) write to outputs that the
+// caller provides, so results are written directly to device memory. Any thread may call these
+// operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/layer_norm.h>
 #include <torch/library.h>
@@ -21,7 +22,7 @@ namespace {
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr int64_t kForwardCost = 2;  // per element
+constexpr int64_t kForwardCost = 2;  // elementary operations per element
 constexpr int64_t kBackwardCost = 4;
 
 at::Tensor contiguous(const at::Tensor& tensor) {

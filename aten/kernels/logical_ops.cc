@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Logical operators. They have kernels because they are used for masks whose sizes change with each
-// call. torch implements the functional and in-place variants with the out= variants here. Any
-// thread may call these operators.
+// Logical operators. They have device kernels because programs use them for masks whose sizes
+// change with each call. torch implements the functional and in-place variants by calling the out=
+// variants in this file. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorIterator.h>
 #include <ATen/ops/logical_and_cpu_dispatch.h>

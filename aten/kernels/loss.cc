@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Loss functions, and their gradients, that torch neither implements as structured operators nor
-// composes of other operators.
+// Loss functions and their gradients: those that torch neither implements as structured operators
+// nor composes of other operators.
 //
-// The kernel of binary_cross_entropy detects probabilities outside of [0, 1]; the error is thrown
+// The kernel of binary_cross_entropy detects probabilities outside of [0, 1]. The error is thrown
 // at the next synchronization. Any thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
@@ -36,7 +36,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kForwardCost = 16;  // two logarithms per element
+constexpr int64_t kForwardCost = 16;  // elementary operations per element (two logarithms)
 constexpr int64_t kBackwardCost = 4;
 
 void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
@@ -47,7 +47,7 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Option
   }
 }
 
-// Throws unless all operands can be expanded to the first operand's size.
+// Throws unless all operands can be expanded to the size of `self`.
 void check_sizes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
   const auto check = [&](const at::Tensor& other) {
     TORCH_CHECK(at::infer_size(self.sizes(), other.sizes()) == self.sizes(),
@@ -92,7 +92,7 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad_output, const at
   operands.add_device(weight.value_or(at::Tensor()));
   check_sizes(self, target, weight);
   at::Tensor grad_input = at::empty_like(self);
-  // For mixed dtypes the kernel throws the error, so wait for it.
+  // The kernel rejects mixed dtypes, so wait for its error.
   launch_kernel({.name = "aten::binary_cross_entropy_backward",
                  .cost = self.numel() * kBackwardCost,
                  .check = operands.mixes() ? Check::kAlways : Check::kNewArguments},
@@ -108,8 +108,8 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad_output, const at
   return grad_input;
 }
 
-// Returns the gradient, which is contiguous and has the input's dtype and the broadcast size of
-// both operands.
+// Returns the gradient. It is contiguous, and has the dtype of `self` and the size to which both
+// operands are broadcast.
 at::Tensor mse_loss_backward(const at::Tensor& grad_output, const at::Tensor& self,
                              const at::Tensor& target, int64_t reduction) {
   Operands operands;
@@ -124,8 +124,8 @@ at::Tensor mse_loss_backward(const at::Tensor& grad_output, const at::Tensor& se
   return grad_input;
 }
 
-// Launches a gradient into `grad_input`, which torch allocated with the input's size. `parameter`
-// is the loss's beta or delta.
+// Launches the computation of a gradient. `grad_input` is the output, which torch allocated with
+// the input's size. `parameter` is the beta or delta of the loss.
 template <class Function>
 at::Tensor& launch_gradient(const char* name, Function function, const at::Tensor& grad_output,
                             const at::Tensor& self, const at::Tensor& target, int64_t reduction,

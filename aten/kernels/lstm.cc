@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// LSTM layers in one launch each. On accelerators torch decomposes an LSTM into cells
-// (rnn_cells.cc), with a few launches per step; the CPU has a oneDNN kernel for all steps in a
-// layer. `lstm` is overridden here for the cases that this kernel supports, with the same results
-// as on the CPU. torch handles the other cases: other dtypes, projections, missing biases, packed
-// sequences, autocast.
+// LSTM layers in one launch each. On accelerators, torch decomposes an LSTM into cells
+// (rnn_cells.cc) and needs a few launches per step, whereas the CPU has a oneDNN kernel for all
+// steps of a layer. This file overrides `lstm` for the cases that the oneDNN kernel supports; the
+// results are the same as on the CPU. torch handles all other cases: other dtypes, projections,
+// missing biases, packed sequences, autocast.
 //
 // Gradients use torch's autograd formula for mkldnn_rnn_layer. Any thread may call these operators.
 #include <ATen/Context.h>
@@ -41,7 +41,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kLstm = 2;  // mkldnn_rnn_layer's number for an LSTM
+constexpr int64_t kLstm = 2;  // mkldnn_rnn_layer's mode for an LSTM
 constexpr int64_t kGates = 4;
 constexpr int64_t kFlopsPerCost = 8;
 
@@ -49,11 +49,12 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
   return input.size(0) * input.size(1) * kGates * hidden * (input.size(2) + hidden) / kFlopsPerCost;
 }
 
-// Stores workspace sizes. The workspace that the gradient needs in addition to inputs and outputs
-// is private to oneDNN, and its size is known only after a kernel with the same sizes has run.
+// Caches the sizes of workspaces. The gradient needs a workspace in addition to inputs and outputs.
+// Its layout is private to oneDNN, and its size is known only after a kernel with the same sizes
+// has run.
 class WorkspaceSizes {
  public:
-  using Key = std::array<int64_t, 4>;  // steps, batch, features, hidden
+  using Key = std::array<int64_t, 4>;  // steps, batch size, features, hidden size
 
   std::optional<int64_t> find(const Key& key) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -109,15 +110,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
                   device);
   }
   at::Tensor workspace = empty_on(device, {bytes.value_or(0)}, c10::kByte);
-  // Receives the kernel's workspace while its size is unknown.
+  // If the size is unknown, receives the workspace that the kernel allocates.
   const auto made = bytes.has_value() ? nullptr : std::make_shared<at::Tensor>();
   launch_kernel(
       {.name = "aten::mkldnn_rnn_layer",
        .cost = layer_cost(input, hidden_size),
        .awaited = made != nullptr,
        .loops = input.size(0),
-       // The arguments were checked while the size of the workspace was unknown. A workspace that
-       // is no longer empty does not make them new.
+       // The call that determined the size of the workspace also checked the arguments. This call
+       // differs only in the size of the workspace, so it need not be checked again.
        .check = bytes.has_value() && input.scalar_type() == c10::kFloat ? Check::kNever
                                                                         : Check::kNewArguments},
       device, [&](AliasPool& aliases) {
@@ -182,7 +183,7 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
   const auto like = [&](const at::Tensor& tensor) {
     return empty_on(device, tensor.sizes(), tensor.scalar_type());
   };
-  // Only the sum of a layer's two biases matters, so they share one gradient.
+  // Only the sum of a layer's two biases affects the result, so both have the same gradient.
   const std::array<at::Tensor, 6> gradients{like(input),   like(weight_ih), like(weight_hh),
                                             like(bias_ih), like(hx),        like(cx)};
   launch_kernel(
@@ -215,8 +216,8 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
   return {x, w_ih, w_hh, b, b, h, c};
 }
 
-// Returns whether oneDNN's kernel and the loop below support the arguments. Otherwise torch
-// computes the result or reports the error.
+// Returns whether oneDNN's kernel and the loop in lstm() support the arguments. Otherwise torch
+// computes the result or throws the error.
 bool is_fused(const at::Tensor& input, at::TensorList hx, at::TensorList params, bool has_biases,
               int64_t layers, int64_t directions) {
   const auto suits = [&](const at::Tensor& tensor, at::IntArrayRef sizes) {
@@ -301,10 +302,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm(const at::Tensor& input, at:
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   library.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
-  library.impl("lstm.input", TORCH_FN(lstm));  // in inference mode
+  library.impl("lstm.input", TORCH_FN(lstm));  // for inference mode
 }
 
-// `lstm` is composed of differentiable operators, so it needs no autograd kernel of its own.
+// `lstm` is composed of differentiable operators, so the same function is registered for autograd.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));
 }

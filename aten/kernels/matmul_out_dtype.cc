@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products of float16 or bfloat16 with float32 results, such as torch.mm(a, b,
-// out_dtype=...). The CPU has no kernels for them. Here the operands are converted to float32
-// first, so that sums are not rounded to the operands' dtype. As on GPUs, the products have no
-// gradient. Any thread may call these operators.
+// Matrix products of float16 or bfloat16 operands with float32 results, such as torch.mm(a, b,
+// out_dtype=...). The CPU has no kernels for them. Here the operands are first converted to
+// float32, so that sums are not rounded to the operands' dtype. As on GPUs, these products are not
+// differentiable. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>

@@ -2,12 +2,12 @@
 //
 // In-place random operators: uniform_, normal_ and so on.
 //
-// The numbers come from the device's generator, never from the CPU's. A launch reserves a range of
-// the generator's sequence; when the kernel runs, it seeds a Mersenne twister from that range, and
-// the CPU kernel draws from the twister (runtime/c10/generator.h). One boxed function serves all
-// these operators: their first argument is the tensor to fill, and the others are scalars. Other
-// random operators use the fallback, which handles generators in the same way. Any thread may call
-// these operators.
+// The random numbers come from the device's generator, never from the CPU's. A launch reserves a
+// range of the generator's sequence. When the kernel runs, it seeds a Mersenne twister from that
+// range, and the CPU kernel draws from the twister (runtime/c10/generator.h). One boxed function
+// implements all these operators, because their first argument is the tensor to fill, and the
+// others are scalars. Other random operators use the fallback, which handles generators in the same
+// way. Any thread may call these operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -26,7 +26,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// The cost of one random number, which takes a few nanoseconds.
+// The cost of one random number. Generating one takes a few nanoseconds.
 constexpr int64_t kCostPerElement = 16;
 
 struct RandomKernel {
@@ -61,7 +61,7 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
       operands.add(arguments[i].toTensor());
       fits &= at::is_expandable_to(arguments[i].toTensor().sizes(), self.sizes());
     } else if (arguments[i].isInt() && self.scalar_type() == c10::kBool) {
-      // Only bool rejects values that are common for other dtypes.
+      // Only tensors of dtype bool reject integers that programs commonly pass for other dtypes.
       key = argument_key(key, static_cast<uint64_t>(arguments[i].toInt()));
     }
     if (parameters[i].name() == "generator") {
@@ -70,7 +70,7 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   }
   const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
                                     operands.device(), kCpuGeneratorNumbers);
-  // Launched even if there are no elements, because the kernel checks the dtype.
+  // Launch the kernel even if there are no elements, because it checks the dtype.
   const LaunchSite site{.name = handle.schema().name().c_str(),
                         .cost = self.numel() * kCostPerElement,
                         .check = fits ? Check::kNewArguments : Check::kAlways,

@@ -25,9 +25,9 @@ namespace {
 
 using Correction = std::optional<at::Scalar>;
 
-constexpr int64_t kCost = 4;  // per element
+constexpr int64_t kCost = 4;  // elementary operations per element
 
-// Returns the dtype of a variance, which is real for complex numbers too.
+// Returns the dtype of a variance, which is a real number even for complex tensors.
 c10::ScalarType variance_dtype(const at::Tensor& self, const char* name) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
               " only support floating point and complex dtypes");
@@ -60,7 +60,7 @@ at::Tensor var(const at::Tensor& self, at::OptionalIntArrayRef dim, const Correc
   return launch_one<&at::cpu::var_outf>("aten::var.correction", self, dim, correction, keepdim);
 }
 
-// Not named `std`, which would hide the namespace.
+// Implements `std`. A function of that name would hide the namespace.
 at::Tensor standard_deviation(const at::Tensor& self, at::OptionalIntArrayRef dim,
                               const Correction& correction, bool keepdim) {
   return launch_one<&at::cpu::std_outf>("aten::std.correction", self, dim, correction, keepdim);
@@ -69,7 +69,7 @@ at::Tensor standard_deviation(const at::Tensor& self, at::OptionalIntArrayRef di
 using Two = std::tuple<at::Tensor, at::Tensor>;
 using PairFunction = Two (*)(const at::Tensor&, at::OptionalIntArrayRef, const Correction&, bool);
 
-// Computes the variance or standard deviation, and the mean.
+// Computes a pair: the variance or standard deviation, and the mean.
 template <PairFunction kFunction>
 Two launch_pair(const char* name, const char* kernel, const at::Tensor& self,
                 at::OptionalIntArrayRef dim, const Correction& correction, bool keepdim) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Recurrent network cells. On accelerators torch's LSTM and GRU call fused cells, which the
-// CPU does not have: one launch per step for everything between two matrix products. Here they are
-// composed of the CPU's elementwise kernels, on views of the gates.
+// Recurrent network cells. On accelerators, torch's LSTM and GRU call fused cells, which the CPU
+// does not have: one launch per step performs everything between two matrix products. Here a fused
+// cell consists of the CPU's elementwise kernels, applied to views of the gates.
 //
-// Gates are adjacent in (batch, count * hidden): i, f, g, o for an LSTM, and r, z, n for a GRU. The
-// workspace stores what the gradient needs. For an LSTM these are the activated gates. For a GRU
-// they are the activated gates, the previous state, and the hidden part of n. Any thread may call
-// these operators.
+// The gates are adjacent in a tensor of shape (batch, count * hidden): i, f, g, o for an LSTM, and
+// r, z, n for a GRU. The workspace stores the data for the gradient. For an LSTM these are the
+// activated gates. For a GRU they are the activated gates, the previous state, and the hidden part
+// of n. Any thread may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
@@ -32,7 +32,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kCost = 8;  // per element of the gates
+constexpr int64_t kCost = 8;  // elementary operations per element of the gates
 
 // Returns `count` gates, starting with gate `index`.
 at::Tensor gate(const at::Tensor& gates, int64_t hidden, int64_t index, int64_t count = 1) {
@@ -147,7 +147,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
                     at::Tensor grad_f = gate(grad_gates, hidden, 1);
                     at::Tensor grad_g = gate(grad_gates, hidden, 2);
                     at::Tensor grad_o = gate(grad_gates, hidden, 3);
-                    at::Tensor grad_state;  // with respect to cy
+                    at::Tensor grad_state;  // the gradient with respect to cy
                     if (grad_hy.defined()) {
                       const at::Tensor activated = at::cpu::tanh(cy);
                       grad_state = at::cpu::tanh_backward(at::cpu::mul(grad_hy, o), activated);

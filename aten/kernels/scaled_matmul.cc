@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products of float8 matrices with scales: _scaled_mm and _scaled_mm_v2. There is one scale
-// per matrix, or one per row of the first matrix and per column of the second. The products use CPU
-// kernels (docs/quantization.md).
+// Matrix products of float8 matrices with scales: _scaled_mm and _scaled_mm_v2. Either each matrix
+// has a single scale, or each row of the first matrix and each column of the second has its own.
+// The products use CPU kernels (docs/quantization.md).
 //
-// Sizes and scales are checked at the call, with torch's messages. The kernel checks the dtypes of
-// the bias and the result, so the first launch with new dtypes waits for the kernel. Any thread may
-// call these operators.
+// Sizes and scales are checked at the call, with torch's messages. The dtypes of the bias and the
+// result are checked by the kernel, so the first launch with new dtypes waits for the kernel. Any
+// thread may call these operators.
 #include <ATen/BlasBackend.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
@@ -40,7 +40,7 @@ void check_bias(const Optional& bias, const at::Tensor& mat2) {
               mat2.size(1), " but got ", bias->numel());
 }
 
-// Returns whether there is one scale per row of the first matrix and per column of the second.
+// Returns whether each row of the first matrix and each column of the second matrix has a scale.
 bool are_rowwise(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& scale_a,
                  const at::Tensor& scale_b) {
   const bool are_float = scale_a.scalar_type() == at::kFloat && scale_b.scalar_type() == at::kFloat;
@@ -87,7 +87,8 @@ void prepare_out(const at::Tensor& self, const at::Tensor& mat2, OptionalDtype o
   at::assert_no_overlap(out, mat2);
 }
 
-// Launches the product. `out` is undefined in the functional variant, otherwise the caller's.
+// Launches the product. `out` is undefined in the functional variant; otherwise it is the caller's
+// output.
 at::Tensor launch_scaled_mm(const at::Tensor& self, const at::Tensor& mat2,
                             const at::Tensor& scale_a, const at::Tensor& scale_b,
                             const Optional& bias, const Optional& scale_result,
@@ -129,7 +130,7 @@ at::Tensor& scaled_mm_out(const at::Tensor& self, const at::Tensor& mat2, const 
   return out;
 }
 
-// How _scaled_mm_v2 describes the scales of one matrix.
+// The description of the scales of one matrix in _scaled_mm_v2.
 struct Recipe {
   at::TensorList scales;
   at::IntArrayRef types;

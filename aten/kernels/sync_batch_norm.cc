@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators of torch.nn.SyncBatchNorm, which normalizes a batch that several processes share.
-// Each process computes the statistics of its part of the batch. The statistics are gathered and
-// combined, and the result is used to normalize. The CPU has no kernels for these operators; they
-// are composed of other operators, each of which is queued. Statistics of float16 and bfloat16 are
-// float32. Any thread may call these operators.
+// The operators of torch.nn.SyncBatchNorm, which normalizes a batch that is distributed over
+// several processes. Each process computes the statistics of its part of the batch. The statistics
+// are gathered and combined, and the combined statistics are used to normalize. The CPU has no
+// kernels for these operators. Here they are composed of other operators, each of which is queued.
+// Statistics of float16 and bfloat16 are float32. Any thread may call these operators.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -42,7 +42,7 @@ at::DimVector batch_dims(const at::Tensor& input) {
   return dims;
 }
 
-// Reshapes one value per channel for broadcasting with `input`.
+// Reshapes a tensor with one value per channel, so that it can be broadcast with `input`.
 at::Tensor by_channel(const at::Tensor& numbers, const at::Tensor& input) {
   at::DimVector sizes(static_cast<size_t>(input.dim()), 1);
   sizes[1] = input.size(1);
@@ -74,7 +74,7 @@ at::Tensor& elemt_out(const at::Tensor& input, const Optional& weight, const Opt
   return out.copy_(elemt(input, weight, bias, mean, invstd, eps));
 }
 
-// Combines the statistics of all processes. `mean` and `invstd` have sizes [parts, channels],
+// Combines the statistics of all processes. `mean` and `invstd` have sizes [parts, channels], and
 // `counts` has size [parts].
 Two gather_stats_with_counts(const at::Tensor& input, const at::Tensor& mean,
                              const at::Tensor& invstd, const Optional& running_mean,
@@ -85,7 +85,7 @@ Two gather_stats_with_counts(const at::Tensor& input, const at::Tensor& mean,
   const at::Tensor weights = counts.to(dtype).unsqueeze(1);
   const at::Tensor total = weights.sum(0);
   at::Tensor all_mean = (means * weights).sum(0) / total;
-  // Squares are summed around the common mean to avoid cancellation.
+  // The squares are computed relative to the common mean, to avoid cancellation.
   const at::Tensor variances = invstd.to(dtype).pow(-2) - eps;
   const at::Tensor squares = ((variances + (means - all_mean).square()) * weights).sum(0);
   if (has(running_mean)) {
@@ -106,8 +106,8 @@ Two gather_stats(const at::Tensor& input, const at::Tensor& mean, const at::Tens
                                   counts);
 }
 
-// Returns the sums over this process's part, and this process's gradients of weight and bias.
-// `input_g`, `weight_g` and `bias_g` select the gradients that are needed.
+// Returns the sums over this process's part of the batch, and this process's gradients of weight
+// and bias. `input_g`, `weight_g` and `bias_g` select the required gradients.
 Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean,
                      const at::Tensor& invstd, const Optional& weight, bool input_g, bool weight_g,
                      bool bias_g) {
@@ -131,8 +131,8 @@ Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const 
   return {std::move(sum_dy), std::move(sum_dy_xmu), std::move(grad_weight), std::move(grad_bias)};
 }
 
-// Returns the gradient of the input. The sums are over all processes; `count` has each process's
-// number of elements per channel.
+// Returns the gradient of the input. The sums include all processes. `count` contains the number of
+// elements per channel of each process.
 at::Tensor backward_elemt(const at::Tensor& grad_out, const at::Tensor& input,
                           const at::Tensor& mean, const at::Tensor& invstd, const Optional& weight,
                           const at::Tensor& sum_dy, const at::Tensor& sum_dy_xmu,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The fused layers that torch.nn uses for inference: a transformer's encoder layer and multi-head
-// attention. The CPU has them in functional form; one launch runs a whole layer. Any thread may
-// call these operators.
+// attention. The CPU has them only in functional form. One launch runs a whole layer. Any thread
+// may call these operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention_cpu_dispatch.h>
 #include <ATen/ops/_transformer_encoder_layer_fwd_cpu_dispatch.h>
@@ -23,17 +23,19 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kLayerLoops = 4;  // four products, the attention's two, softmax, norms
+// The number of kinds of parallel loops in a layer: the products, the attention's products, softmax
+// and norms.
+constexpr int64_t kLayerLoops = 4;
 
-// Returns the cost of a layer, in which each token is multiplied by every weight, at about eight
+// Returns the cost of a layer. Each token is multiplied by every weight, at about eight
 // multiplications per quarter of a nanosecond.
 int64_t layer_cost(const at::Tensor& tokens, int64_t weights) {
   return tokens.numel() / std::max<int64_t>(1, tokens.size(-1)) * weights / 8;
 }
 
 // Returns whether the attention's parameters and mask have the sizes that the kernel expects. The
-// mask is (tokens, tokens) for type 0, (batch, tokens) for 1, (batch, heads, tokens, tokens) for 2.
-// Otherwise the kernel reports the error.
+// sizes of the mask are (tokens, tokens) for type 0, (batch, tokens) for type 1, and (batch, heads,
+// tokens, tokens) for type 2. If the sizes are wrong, the kernel throws the error.
 bool fits(const at::Tensor& query, const at::Tensor& key, int64_t num_heads,
           const at::Tensor& qkv_weight, const at::Tensor& qkv_bias, const at::Tensor& proj_weight,
           const at::Tensor& proj_bias, const Optional& mask, std::optional<int64_t> mask_type) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of floats with narrow weights: the weight is converted to float and multiplied one
-// cache-sized block of rows at a time. The function runs on the kernel's thread, and the products
-// use its team.
+// Products of floats with weights of narrow dtypes. One cache-sized block of the weight's rows at a
+// time is converted to float and multiplied. The function runs on the kernel's thread, and the
+// products use this thread's team.
 #ifndef ATEN_KERNELS_WEIGHT_BLOCKS_H_
 #define ATEN_KERNELS_WEIGHT_BLOCKS_H_
 
@@ -15,15 +15,16 @@
 
 namespace openreg {
 
-// The number of elements in a block: half a megabyte of floats, or two megabytes if the product
-// takes more work than converting the block.
+// The number of elements in a block: half a megabyte of floats, or two megabytes if the product is
+// more work than the conversion of the block.
 constexpr int64_t kWeightBlock = 128 * 1024;
 constexpr int64_t kLargeWeightBlock = 512 * 1024;
-constexpr int64_t kManyRows = 16;        // rows of the other operand that need a large block
+constexpr int64_t kManyRows = 16;        // a large block is used for at least this many input rows
 constexpr int64_t kWeightBlockRows = 8;  // the number of rows in a block is a multiple of this
 
-// Returns `self` (M, columns) times the transposed weight (rows, columns), as float (M, rows).
-// unpack(first row, block) fills the block, which is contiguous float (rows of the block, columns).
+// Returns the product of `self` (M, columns) and the transposed weight (rows, columns), as float
+// (M, rows). unpack(first row, block) fills `block` with weight rows, starting with the first row.
+// The block is contiguous float (rows of the block, columns).
 template <class Unpack>
 at::Tensor multiply_by_blocks(const at::Tensor& self, int64_t rows, const Unpack& unpack) {
   const at::Tensor input = self.to(at::kFloat);

@@ -2,8 +2,8 @@
 //
 // Element selection: where, index_select, and narrow_copy.out.
 //
-// The kernel detects an out-of-range index; the error is thrown at the next synchronization. Any
-// thread may call these operators.
+// An out-of-range index is detected by the kernel, and its error is thrown at the next
+// synchronization. Any thread may call these operators.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
@@ -41,9 +41,9 @@ at::Tensor to_condition(const at::Tensor& condition) {
   return condition;
 }
 
-// Launches the selection. `out` is undefined in the functional variant, otherwise the caller's.
-// Operands of different dtypes are converted on the device, so the TensorIterator can compute the
-// output's sizes and strides from metadata.
+// Launches the selection. `out` is undefined in the functional variant; otherwise it is the
+// caller's output. Operands of different dtypes are converted on the device, so that the
+// TensorIterator can compute the output's sizes and strides from metadata.
 template <OutputKind kKind>
 at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
                         const at::Tensor& other_, c10::ScalarType dtype, const at::Tensor& out_) {
@@ -53,7 +53,7 @@ at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
   operands.add(other_);
   operands.add_device(out_);
   const c10::Device device(kOpenRegType, operands.device());
-  // TensorIterator supports only one scalar on the CPU; if there are more, all are moved.
+  // TensorIterator supports at most one scalar on the CPU. If there are more, all are moved.
   const bool numbers = int{condition_.is_cpu()} + int{self_.is_cpu()} + int{other_.is_cpu()} > 1;
   const auto placed = [&](const at::Tensor& tensor) {
     return numbers && tensor.is_cpu() ? tensor.to(device) : tensor;
@@ -138,8 +138,8 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return out;
 }
 
-// Copies a view instead of calling the CPU kernel, which assumes a contiguous output and writes
-// past the end of an expanded one.
+// Copies from a view. The CPU kernel is unsuitable: it assumes that the output is contiguous and
+// writes past the end of an expanded output.
 at::Tensor& narrow_copy_out(const at::Tensor& self, int64_t dim, int64_t start, int64_t length,
                             at::Tensor& output) {
   Operands operands;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Operators for dtypes that accelerators support and CPU kernels do not: float16 and bfloat16 are
-// computed in float32 and bool in int64, and results are converted back. docs/operators.md lists
-// all operators for which torch supports such dtypes. Any thread may call these functions.
+// Operators with dtypes that accelerators support but CPU kernels do not. float16 and bfloat16 are
+// computed in float32, and bool in int64. Results of the float32 operators are converted back.
+// docs/operators.md lists all operators for which torch supports such dtypes. Any thread may call
+// these functions.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -18,7 +19,8 @@
 namespace openreg {
 namespace {
 
-// A tensor that the operator writes to, and the wider tensor that replaces it.
+// A tensor that the operator writes to, and the tensor of a wider dtype that replaces it in the
+// call.
 struct Written {
   at::Tensor original;
   at::Tensor wider;
@@ -33,7 +35,8 @@ bool is_narrow(const c10::IValue& argument, bool is_bfloat16_narrow) {
   return dtype == c10::kHalf || (is_bfloat16_narrow && dtype == c10::kBFloat16);
 }
 
-// Converts a result of the operator to the caller's dtype.
+// Converts a result of the operator to the caller's dtype. If the operator wrote the result to an
+// argument, returns the caller's tensor.
 at::Tensor narrow(const at::Tensor& result, const std::vector<Written>& written,
                   c10::ScalarType dtype) {
   for (const Written& pair : written) {
@@ -78,7 +81,7 @@ void compute_in_float(const c10::OperatorHandle& handle, torch::jit::Stack* stac
   }
 }
 
-// Computes with int64 if the argument is bool, because the sum of bool values is an integer.
+// Converts a bool argument to int64, because the sum of bool values is an integer.
 void compute_in_long(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   c10::IValue& argument = stack->back();
   if (is_device(argument.toTensor()) && argument.toTensor().scalar_type() == c10::kBool) {
@@ -109,8 +112,7 @@ constexpr const char* kInFloat[] = {
     "multilabel_margin_loss_forward",
     "multilabel_margin_loss_forward.output",
 };
-// The operators in this list are computed in float32 only for float16, because the CPU supports
-// bfloat16.
+// Operators for which the CPU supports bfloat16, so that only float16 is computed in float32.
 constexpr const char* kHalfInFloat[] = {"rrelu_with_noise", "rrelu_with_noise.out",
                                         "rrelu_with_noise_"};
 

@@ -2,14 +2,14 @@
 //
 // Records the kinds of calls whose kernels have run without an argument error.
 //
-// A CPU kernel rejects a dtype or an out-of-range scalar when it runs, but such an error must be
-// thrown at the call. Therefore launch() waits for the first kernel of an operator with a new kind
-// of arguments, rethrows its exception, and otherwise adds the kind here; later calls of the same
-// kind do not wait.
+// A CPU kernel rejects a dtype or an out-of-range scalar only when it runs, but the call itself
+// must throw the error. Therefore launch() waits for the first kernel of an operator with a new
+// kind of arguments. If the kernel throws, launch() rethrows the exception; otherwise it adds the
+// kind to this table. Later calls of the same kind do not wait.
 //
 // The table is process-wide and has a fixed size. If it is full, a new kind replaces another one,
-// which is then checked again at its next call. Any thread may call its functions, which are
-// lock-free. Two threads may check the same kind.
+// and the next call of the replaced kind is checked again. Any thread may call the functions, which
+// are lock-free. Two threads may check the same kind at the same time.
 #ifndef ATEN_LAUNCH_ACCEPTED_CALLS_H_
 #define ATEN_LAUNCH_ACCEPTED_CALLS_H_
 
@@ -22,8 +22,8 @@ namespace openreg {
 
 class AcceptedCalls {
  public:
-  // Returns whether a kind was added. `key` is a hash of the operator and the kind of its
-  // arguments; it must not be 0.
+  // Returns whether the table contains a kind of call. `key` is a hash of the operator and the kind
+  // of its arguments; it must not be 0.
   bool contains(uint64_t key) const {
     for (size_t i = 0; i < kProbes; ++i) {
       const uint64_t known = keys_[(key + i) % kCapacity].load(std::memory_order_relaxed);

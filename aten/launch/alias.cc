@@ -23,12 +23,12 @@ const orAddressWindow& address_window() {
 }
 
 c10::DataPtr kernel_data(const c10::StorageImpl& source) {
-  // No deleter: an alias owns no memory.
+  // There is no deleter, because an alias owns no memory.
   return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
 }
 
-// Creates an object outside of inference mode. An inference tensor would stay one in later
-// launches, and could not require gradients.
+// Creates an object outside of inference mode. An object created in inference mode remains an
+// inference tensor in later launches and cannot require gradients.
 template <class Impl, class... Arguments>
 c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
   const c10::InferenceMode normal(/*enabled=*/false);
@@ -36,18 +36,18 @@ c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& source) {
-  // Resizable, because a CPU kernel may resize its output. The new memory is then CPU memory, which
-  // the launching code copies to the device (host_arguments.cc).
+  // The storage is resizable, because a CPU kernel may resize its output. The new memory is then
+  // CPU memory, which the launching code copies to the device (host_arguments.cc).
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), source.nbytes(),
                                                kernel_data(source), c10::GetCPUAllocator(),
                                                /*resizable=*/true);
 }
 
-// Makes an alias storage point to another storage's memory.
+// Makes the storage `alias` refer to the memory of `source`.
 void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
   if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
           kernel_pointer(source.data())))) {
-    alias.set_data_ptr_noswap(kernel_data(source));  // a kernel had reallocated it
+    alias.set_data_ptr_noswap(kernel_data(source));  // a kernel has reallocated the alias
   }
   alias.set_nbytes(source.nbytes());
 }
@@ -80,7 +80,8 @@ class AliasPool::Impl final : public c10::TensorImpl {
 
   void view(const c10::TensorImpl& source) {
     data_type_ = source.dtype();
-    // Loops launch the same shapes repeatedly. In that case all derived properties are still valid.
+    // Loops launch the same shapes repeatedly. If the shape is unchanged, all derived properties
+    // are still valid.
     if (same_numbers(sizes(), source.sizes()) && same_numbers(strides(), source.strides())) {
       storage_offset_ = source.storage_offset();
     } else {
@@ -110,8 +111,8 @@ c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
   const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
   const size_t place = find(storage);
   if (C10_UNLIKELY(used_ == kSlots)) {
-    // The pool is exhausted: make a new alias, which shares the storage of an earlier alias of the
-    // same device storage, if there is one.
+    // All slots are in use. Make a separate alias; if an earlier alias has the same device storage,
+    // the new alias shares that alias's storage.
     auto fresh = make_impl<Impl>(
         c10::Storage(place < shown_used_ ? shown_[place].storage : make_alias_storage(storage)));
     fresh->view(source);

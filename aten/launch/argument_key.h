@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Argument keys. A key is a hash of those properties of a call's arguments, other than their
-// dtypes, that may make a kernel reject them.
+// Argument keys. A key is a hash of the argument properties, except dtypes, that may make a kernel
+// reject a call.
 //
-// Kernels check scalars when they run: `std >= 0`, `0 <= p <= 1`, `from <= to`, and that the dtype
-// of a tensor can represent the value. Many kernels also check whether their outputs overlap. Calls
-// to an operator with equal keys pass the same checks. Therefore a call whose key the operator has
-// accepted before does not wait for its kernel (accepted_calls.h). The key 0 means that a kernel
-// would not reject anything.
+// When kernels run, they check scalars: `std >= 0`, `0 <= p <= 1`, `from <= to`, and that the dtype
+// of a tensor can represent the value. Many kernels also check whether their outputs overlap. If
+// two calls to an operator have equal keys, both pass these checks or both fail them. Therefore a
+// call does not wait for its kernel if the operator has already accepted a call with the same key
+// (accepted_calls.h). The key 0 means that the kernel has nothing to reject.
 //
 // Any thread may call these functions.
 #ifndef ATEN_LAUNCH_ARGUMENT_KEY_H_
@@ -34,8 +34,9 @@
 
 namespace openreg {
 
-// Returns the key of a number: its width, its sign, and whether its magnitude is below, at or above
-// one. The key is never 0, because some kernels reject the value zero.
+// Returns the key of a number. It encodes the number's width, its sign, and whether its magnitude
+// is less than, equal to or greater than one. The key is never 0, because some kernels reject the
+// value zero.
 inline uint64_t range_of(double value) {
   const double magnitude = std::abs(value);
   const uint64_t sign = value < 0 ? 1 : value > 0 ? 2 : 3;
@@ -68,12 +69,12 @@ inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   return key;
 }
 
-// Returns the key of an output, which says whether some of its elements share memory.
+// Returns the key of an output. It encodes whether elements of the output share memory.
 inline uint64_t overlap_of(const at::Tensor& output) {
   return at::has_internal_overlap(output.unsafeGetTensorImpl()) == at::MemOverlap::Yes ? 1 : 0;
 }
 
-// Returns the key of an output and another argument, which says how much memory they share: none,
+// Returns the key of an output and another argument. It encodes how much memory they share: none,
 // some or all of it.
 inline uint64_t overlap_of(const at::Tensor& output, const at::Tensor& other) {
   const c10::TensorImpl* const left = output.unsafeGetTensorImpl();
@@ -105,7 +106,7 @@ inline uint64_t overlap_of(const at::Tensor& output, const at::ITensorListRef& o
   return key;
 }
 
-// Returns 0, because arguments of other types have no memory.
+// Returns 0: arguments that are not tensors have no memory to share.
 template <class T>
   requires(!std::is_convertible_v<const T&, const at::Tensor&> &&
            !std::is_convertible_v<const T&, at::ITensorListRef> &&
@@ -114,7 +115,7 @@ uint64_t overlap_of(const at::Tensor& /*output*/, const T& /*other*/) {
   return 0;
 }
 
-// Returns the key of an output and all other arguments.
+// Returns the combined overlap key of an output and all other arguments.
 template <class... Others>
 uint64_t overlap_key(const at::Tensor& output, const Others&... others) {
   uint64_t key = overlap_of(output);
@@ -130,7 +131,8 @@ uint64_t argument_key(Keys... keys) {
   return key;
 }
 
-// Returns the key of the last kOutputs arguments, which are outputs, with respect to all arguments.
+// Returns the overlap key of the outputs, which are the last kOutputs arguments, with all
+// arguments.
 template <size_t kOutputs, class... Arguments>
 uint64_t output_overlaps(const Arguments&... arguments) {
   const auto all = std::tie(arguments...);

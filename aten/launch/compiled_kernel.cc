@@ -15,7 +15,7 @@
 namespace openreg {
 namespace {
 
-// Closes over a kernel and its arguments. The kernel calls no operators.
+// Stores a generated kernel and its arguments. The kernel calls no operators.
 class CompiledClosure {
  public:
   static constexpr bool kLeaf = true;
@@ -42,7 +42,7 @@ class CompiledClosure {
 
 void launch_compiled(const CompiledKernel& kernel, c10::DeviceIndex device, int64_t cost,
                      const void* arguments, size_t bytes) {
-  // A kernel without parallel regions does not need the executor for parallel kernels.
+  // A cost below kParallelCost keeps a kernel without parallel regions off the executor.
   const LaunchSite site{.name = kernel.name,
                         .cost = kernel.parallel ? cost : std::min(cost, kParallelCost - 1),
                         .serial = !kernel.parallel,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launches one of torch's CPU functions unchanged: an out= variant or an in-place operator, whose
-// outputs already exist and have the right sizes.
+// Launches one of torch's CPU functions unchanged. The function must be an out= variant or an
+// in-place operator whose outputs already exist and have the right sizes.
 //
 //   launch_cpu({"aten::foo", cost}, device, &at::cpu::foo_outf, self, alpha, out);
 //
-// The launch's argument_key covers what the function may reject when it runs: scalars that a dtype
-// cannot represent, and outputs that overlap with themselves or an input. Any thread may call it;
-// the function runs on a thread chosen by the driver, on aliases and copies of the arguments.
+// The launch's argument_key covers everything that the function may reject when it runs: scalars
+// that a dtype cannot represent, and outputs that overlap with themselves or with an input. Any
+// thread may call launch_cpu(). The function runs on a thread chosen by the driver, on aliases and
+// copies of the arguments.
 #ifndef ATEN_LAUNCH_CPU_KERNEL_H_
 #define ATEN_LAUNCH_CPU_KERNEL_H_
 
@@ -24,8 +25,8 @@
 namespace openreg {
 namespace detail {
 
-// Returns the key of an argument for a parameter of this type: the width of a scalar, or the
-// overlap of an output with all arguments.
+// Returns the key of an argument for a parameter of type Parameter: for a scalar, its width; for an
+// output, its overlap with all arguments.
 template <class Parameter, class Argument, class... Arguments>
 uint64_t parameter_key(const Argument& argument, const Arguments&... arguments) {
   if constexpr (std::is_same_v<Parameter, at::Tensor&>) {

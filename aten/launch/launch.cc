@@ -59,8 +59,8 @@ void Operands::add_device(const at::Tensor& tensor) {
 namespace detail {
 namespace {
 
-// Returns the calling thread's floating-point control register. torch.set_flush_denormal sets it
-// for one thread, but the setting should apply to the device's kernels too.
+// Returns the calling thread's floating-point control register. torch.set_flush_denormal changes it
+// only for the calling thread, but the setting must also apply to kernels on the device's threads.
 unsigned float_mode() {
 #if defined(__x86_64__)
   return _mm_getcsr();
@@ -97,7 +97,7 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
   return c10::impl::LocalDispatchKeySet(pod);
 }
 
-// A launch and its call site.
+// A launch with the call stack of its call site.
 struct SitedLaunch {
   Launch launch;
   orKernelFunction_t kernel;
@@ -132,18 +132,19 @@ orError_t launch_with_site(orStream_t stream, orKernelFunction_t kernel, const L
   const SitedLaunch sited{launch, kernel, attributes.repeatable, site.get()};
   attributes.repeatable = &kRepeatableSited;
   LaunchRecord* const record = launch.record;
-  // Release the site before the launch, because when orLaunchKernel returns, the kernel may already
-  // have run and deleted it.
+  // Release ownership before the launch: when orLaunchKernel returns, the kernel may already have
+  // run and deleted the call stack.
   (void)site.release();
   const orError_t error = orLaunchKernel(stream, &run_sited, &sited, sizeof(sited), &attributes);
-  // As in launch(): if the launch record is still occupied, the driver rejected the launch.
+  // As in launch(), a launch record that is still occupied means that the driver rejected the
+  // launch.
   if (error != orSuccess && record->occupied) {
     site.reset(sited.site);
   }
   return error;
 }
 
-// Passes a launch to the driver after the active launch watchers have handled it.
+// Calls the active launch watchers, then passes the launch to the driver.
 [[gnu::cold, gnu::noinline]] orError_t launch_watched(orStream_t stream, orKernelFunction_t kernel,
                                                       const Launch& launch,
                                                       const orLaunchAttributes& attributes) {
@@ -176,7 +177,7 @@ KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
   if (at::hasCallbacks()) [[unlikely]] {
     unobserved_.emplace();
   }
-  // Below autograd the launching thread may already have these keys.
+  // Below autograd, the launching thread may already have these keys; then nothing needs to change.
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   if (keys.included_ != kIncluded || !keys.excluded_.has_all(kExcluded)) {
     keys_ = keys;
@@ -217,7 +218,7 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
   } else if (site.cost < kInlineCost || site.awaited) {
     flags = orLaunchInline;
   } else if (site.cost >= kTeamCost) {
-    flags = 0;  // one thread, for an unknown time
+    flags = 0;  // the kernel has one thread, and its duration is unknown
   }
   if (C10_UNLIKELY(site.copy != nullptr)) {
     flags |= orLaunchHasCopy;
@@ -258,7 +259,7 @@ void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_
   }
   LaunchSite awaited = site;
   awaited.awaited = true;
-  // Shared, because the wait may throw before the kernel has run.
+  // The pointer is shared with the record, because the wait may throw before the kernel has run.
   const auto exception = std::make_shared<std::exception_ptr>();
   record->exception = exception;
   submit(awaited, stream, kernel, repeatable, record);

@@ -6,16 +6,16 @@
 //   operands.add(self); operands.add(other);
 //   launch<Closure>({"aten::add.Tensor", cost}, operands, self, other, alpha);
 //
-// A Closure is built on the launching thread, inside a launch record (launch_record.h), from the
-// record's AliasPool and the arguments. It owns everything its kernel needs: aliases, copies of
-// lists and strings, scalars. Its result() is called immediately; its run() is called once, later,
-// on a thread chosen by the driver, and the closure is then destroyed on that thread. A closure
-// must not hold a device tensor: dropping the last reference to one on a worker would free memory
-// out of order.
+// A Closure is built on the launching thread from the arguments and the AliasPool of a launch
+// record (launch_record.h), which also provides its memory. The Closure owns everything that its
+// kernel needs: aliases, scalars, and copies of lists and strings. Its result() is called
+// immediately. Its run() is called once, later, on a thread chosen by the driver, which then
+// destroys the closure. A closure must not own a device tensor: if a worker dropped the last
+// reference to the tensor, it would free the memory out of order.
 //
-// A captured launch (docs/graphs.md) belongs to its graph: the closure runs at each replay, with
-// its record, and is destroyed with the graph. Therefore run() must not modify the closure; if it
-// does, the closure must also have a repeat() that does not.
+// A captured launch (docs/graphs.md) belongs to its graph. The closure runs at each replay and is
+// destroyed, together with its record, when the graph is destroyed. Therefore run() must not modify
+// the closure. If run() does, the closure must also have a function repeat() that does not.
 //
 // Cost, in elementary operations of about a quarter of a nanosecond, decides where a kernel runs:
 //   below kInlineCost    on the calling thread, if the stream is idle: cheaper than waking a
@@ -23,19 +23,21 @@
 //   below kParallelCost  on the stream's worker, with one thread, or on the executor, if that
 //                        already runs the stream;
 //   otherwise            on the executor, with a team of torch.get_num_threads().
-// A kernel with several consecutive parallel loops has a team if each loop is large enough. A
-// pointwise kernel, whose result does not depend on the number of threads, is moldable between
-// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and a lot of work
-// is queued. Other kernels have a fixed number of threads, so that results are reproducible. A
-// kernel for which the caller waits anyway (LaunchSite::awaited) runs on the calling thread if the
-// stream is idle and the kernel has no team.
+// The cost of a kernel with several consecutive parallel loops counts per loop: it has a team only
+// if each loop is large enough. The result of a pointwise kernel does not depend on the number of
+// threads. Therefore such a kernel is moldable between kMoldableCost and kTeamCost: the driver
+// gives it a team while the host sleeps and a lot of work is queued. Other kernels have a fixed
+// number of threads, so that results are reproducible. If the caller waits for the kernel anyway
+// (LaunchSite::awaited), the kernel runs on the calling thread, provided that the stream is idle
+// and the kernel has no team.
 //
-// Errors. Shapes are checked before the launch. Errors that only the kernel detects (dtypes, the
-// range of a scalar, overlapping memory) are thrown by launch() as well, because it waits for the
-// first kernel of an operator with a new kind of arguments (Check). Other exceptions from run()
-// depend on data; they are stored with the stream and thrown at the next synchronization.
+// Errors. Shapes are checked before the launch. Some errors are detected only by the kernel:
+// unsupported dtypes, scalars out of range, overlapping memory. launch() throws these too, because
+// it waits for the first kernel of an operator with a new kind of arguments (Check). Other
+// exceptions from run() depend on data; they are stored with the stream and thrown at the next
+// synchronization.
 //
-// Any thread may call it.
+// Any thread may call launch() and launch_kernel().
 #ifndef ATEN_LAUNCH_LAUNCH_H_
 #define ATEN_LAUNCH_LAUNCH_H_
 
@@ -67,11 +69,11 @@ namespace openreg {
 constexpr int64_t kInlineCost = 16 * 1024;
 constexpr int64_t kMoldableCost = 64 * 1024;
 constexpr int64_t kParallelCost = 128 * 1024;
-// At or above this cost pointwise kernels always have a team, and kernels that still run on one
-// thread are not marked as short for the driver.
+// At or above this cost, pointwise kernels always have a team. Kernels that still run on one thread
+// are not marked as short for the driver.
 constexpr int64_t kTeamCost = 512 * 1024;
-// Up to this number of elements none of torch's elementwise kernels opens a parallel region, so the
-// number of threads need not be set. The limit comes from MKL's VML rather than from torch's own
+// For up to this number of elements, none of torch's elementwise kernels opens a parallel region,
+// so the number of threads need not be set. The limit comes from MKL's VML, not from torch's own
 // loops: after a call to torch.set_num_threads, VML functions parallelize loops of 100 elements or
 // more.
 constexpr int64_t kSerialIterations = 99;
@@ -79,8 +81,8 @@ constexpr int64_t kSerialIterations = 99;
 // Properties of an operator's tensor arguments, collected in one pass.
 class Operands {
  public:
-  // Adds an input. A 0-dim CPU tensor counts as a scalar; any other tensor that is not on the same
-  // openreg device raises torch's error.
+  // Adds an input. A 0-dim CPU tensor counts as a scalar. For any other tensor that is not on the
+  // same openreg device, throws torch's error.
   void add(const at::Tensor& tensor);
   void add(const std::optional<at::Tensor>& tensor) {
     if (tensor.has_value()) {
@@ -131,8 +133,8 @@ class Operands {
     }
   }
 
-  // Adds a scalar. It promotes tensors of a lower kind; in ascending order, the kinds are bool,
-  // integer, floating-point and complex.
+  // Adds a scalar. A scalar of a higher kind than the tensors promotes them; in ascending order,
+  // the kinds are bool, integer, floating-point and complex.
   void add_scalar(const at::Scalar& scalar) { add_number(scalar.type()); }
   void add_scalar(const std::optional<at::Scalar>& scalar) {
     if (scalar.has_value()) {
@@ -146,14 +148,14 @@ class Operands {
   // Returns the total number of elements of all device tensors.
   int64_t numel() const { return numel_; }
   // Returns whether a TensorIterator over aliases of the tensors would convert data on the host
-  // while it is being built, and so read data that queued kernels have not written yet. This is the
-  // case for tensors of several dtypes, and for a scalar of a higher kind than the tensors.
+  // while it is built. The iterator would then read data that queued kernels have not written yet.
+  // This happens for tensors of several dtypes, and for a scalar of a higher kind than the tensors.
   bool mixes() const {
     return mixes_ || number_kind_ > kind(dtype_) ||
            (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
   }
-  // Returns mixes(), or true for integer tensors: for operators that convert these to floating
-  // point.
+  // For operators that convert integer tensors to floating point: returns true for such tensors,
+  // and otherwise mixes().
   bool converts() const { return mixes() || kind(dtype_) < kReal; }
 
  private:
@@ -170,10 +172,10 @@ class Operands {
 
   c10::DeviceIndex device_ = -1;
   bool mixes_ = false;
-  bool ranked_ = false;  // one of the device tensors has dimensions
+  bool ranked_ = false;  // whether a device tensor has dimensions
   int number_kind_ = 0;
-  // 0-dim CPU tensors. If all device tensors are 0-dim, they take part in type promotion like
-  // these.
+  // State of the 0-dim CPU tensors. Type promotion treats 0-dim device tensors in the same way, if
+  // there are no device tensors with dimensions.
   bool on_host_ = false;
   bool hosts_mix_ = false;
   c10::ScalarType host_dtype_ = c10::ScalarType::Undefined;
@@ -181,36 +183,41 @@ class Operands {
   int64_t numel_ = 0;
 };
 
-// When launch() waits for the kernel and throws its exception. It never waits on a captured stream,
-// whose kernels run at a replay.
+// Specifies when launch() waits for the kernel and throws its exception. It never waits on a
+// captured stream, whose kernels run only at a replay.
 enum class Check : uint8_t {
-  // If the operator has not yet accepted such arguments, that is, tensors of these dtypes with the
-  // site's argument_key. Every kernel accepts tensors that are all float or all double.
+  // Waits if the operator has not yet accepted a call with the same dtypes and the same
+  // argument_key. Never waits if all tensors are float or all are double and argument_key is 0,
+  // because every kernel accepts such calls.
   kNewArguments,
   kNever,   // the kernel accepts all arguments, or the same kind of call was checked before
-  kAlways,  // the kernel probably rejects the arguments, or errors are needed at once
+  kAlways,  // the kernel probably rejects the arguments, or this call must throw errors
 };
 
 struct LaunchSite {
-  const char* name;  // the operator's name; static storage
+  const char* name;  // the operator's name, in static storage
   int64_t cost;
-  bool awaited = false;    // the caller synchronizes with the stream immediately
-  bool serial = false;     // the kernel opens no parallel region
-  bool pointwise = false;  // the result does not depend on the number of threads
-  int64_t loops = 1;       // consecutive loops that share the cost
+  bool awaited = false;    // whether the caller synchronizes with the stream immediately
+  bool serial = false;     // whether the kernel opens no parallel region
+  bool pointwise = false;  // whether the result is independent of the number of threads
+  int64_t loops = 1;       // number of consecutive loops that share the cost
   Check check = Check::kNewArguments;
-  // A hash of what the kernel may reject other than dtypes (argument_key.h); 0 means nothing.
+  // A hash of everything except dtypes that the kernel may reject (argument_key.h). 0 means that it
+  // rejects nothing.
   uint64_t argument_key = 0;
-  const orCopyDescription* copy = nullptr;  // set if the kernel only moves bytes; for the profiler
+  const orCopyDescription* copy = nullptr;  // for the profiler, if the kernel only moves bytes
 };
 
 namespace detail {
 
-// Sets up the thread state for a kernel: the dispatcher uses only CPU kernels below autograd and
-// autocast; the kernel has one thread or the executor's team (`threads` is 0 for a serial kernel,
-// which needs neither); and the launching thread's flush-denormal mode applies. On threads other
-// than the launching one, warnings are stored until the next synchronization. CPU operators called
-// by a kernel are hidden from profilers, because the kernel runs within its launch or later.
+// Sets up the thread state for a kernel:
+// - The dispatcher uses only CPU kernels below autograd and autocast.
+// - The kernel has one thread or the executor's team. A serial kernel (`threads` is 0) needs
+//   neither.
+// - The launching thread's flush-denormal mode applies.
+// - On threads other than the launching one, warnings are stored until the next synchronization.
+// - CPU operators that the kernel calls are hidden from profilers, because the kernel runs within
+//   its launch or later.
 class KernelScope {
  public:
   KernelScope(int threads, unsigned float_mode, bool on_launching_thread);
@@ -221,16 +228,16 @@ class KernelScope {
  private:
   std::optional<TeamScope> team_;
   std::optional<c10::impl::LocalDispatchKeySet> keys_;  // the thread's previous keys, if changed
-  std::optional<at::DisableRecordFunctionGuard> unobserved_;  // if operators are observed
+  std::optional<at::DisableRecordFunctionGuard> unobserved_;  // set while operators are observed
   c10::WarningHandler* warning_handler_;
   unsigned float_mode_;
 };
 
-// The bytes that are passed through the driver's queue.
+// The data of a launch that is passed through the driver's queue.
 struct Launch {
   LaunchRecord* record;
   int16_t threads;        // the number of threads of the team; 0 for a serial kernel
-  bool replayed = false;  // the closure is kept for other replays of its graph
+  bool replayed = false;  // the closure is kept for later replays of its graph
   unsigned float_mode;    // the launching thread's rounding and denormal modes
 };
 
@@ -241,7 +248,8 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
 void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
                     const orRepeatable& repeatable, LaunchRecord* record);
 
-// A closure that calls no operators (pointwise.h) needs no scope on the launching thread.
+// Whether the closure calls no operators (pointwise.h). Such a closure needs no KernelScope on the
+// launching thread.
 template <class Closure>
 constexpr bool kIsLeaf = requires { Closure::kLeaf; };
 
@@ -285,7 +293,7 @@ orError_t run_closure(void* arguments) noexcept {
   return error;
 }
 
-// Runs the Closure at a replay. `arguments` are the launch's bytes.
+// Runs the Closure at a replay. `arguments` points to the launch's data.
 template <class Closure>
 orError_t replay_closure(void* arguments) noexcept {
   static_cast<Launch*>(arguments)->replayed = true;
@@ -305,13 +313,14 @@ constexpr orRepeatable kRepeatable{&replay_closure<Closure>, &release_closure<Cl
 
 }  // namespace detail
 
-// Returns whether the closure's class is marked as pointwise: it has no sums over elements.
+// Whether the closure's class is marked as pointwise, that is, its kernel does not sum over
+// elements.
 template <class Closure>
 constexpr bool kIsPointwise = requires { Closure::kPointwise; };
 
 // Builds Closure(aliases, arguments...), launches it on the current stream of `device` and returns
-// its result(). If Closure::overlaps(arguments...) exists, it is added to the site's argument_key;
-// it is called after the constructor has resized outputs.
+// its result(). If Closure::overlaps(arguments...) exists, its value is added to the site's
+// argument_key. It is called after the constructor, which may resize outputs.
 template <class Closure, class... Arguments>
 auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... arguments) {
   static_assert(sizeof(Closure) <= LaunchRecord::kClosureBytes,
@@ -329,13 +338,13 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
   record->occupied = true;
   LaunchSite known = site;
   if constexpr (requires { closure->iterations(); }) {
-    // Because of broadcasting there may be more iterations than elements.
+    // Broadcasting may cause more iterations than the tensors have elements.
     const int64_t iterations = closure->iterations();
     known.cost = std::max(known.cost, iterations);
     known.serial = iterations <= kSerialIterations;
   }
   known.pointwise |= kIsPointwise<Closure>;
-  // Called before the launch: afterwards the closure belongs to the thread that runs it.
+  // Call result() before the launch: afterwards the closure belongs to the thread that runs it.
   auto result = closure->result();
   if constexpr (requires { Closure::overlaps(arguments...); }) {
     known.argument_key = argument_key(known.argument_key, Closure::overlaps(arguments...));
@@ -347,8 +356,8 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
         known, current_native_stream(device), &detail::run_closure<Closure>,
         detail::kRepeatable<Closure>, record);
   } catch (...) {
-    // Either the driver rejected the launch, or (OPENREG_LAUNCH_BLOCKING) the kernel ran and
-    // failed.
+    // If the record is occupied, the driver rejected the launch. Otherwise the kernel ran and
+    // failed (OPENREG_LAUNCH_BLOCKING).
     if (record->occupied) {
       closure->~Closure();
       record->occupied = false;
@@ -377,8 +386,9 @@ struct FunctionClosure {
 
 }  // namespace detail
 
-// Launches a handwritten kernel: `make` is called with the AliasPool and returns the kernel, a
-// callable that owns its arguments. If a call consumes them, the kernel must also have a repeat().
+// Launches a handwritten kernel. `make` is called with the AliasPool and returns the kernel, a
+// callable that owns its arguments. If a call to the kernel consumes the arguments, the kernel must
+// also have a function repeat().
 //   launch_kernel({"aten::foo", cost}, device, [&](AliasPool& aliases) {
 //     return [out = aliases.alias(out), self = aliases.alias(self)] { at::cpu::foo_outf(self, out);
 //     };

@@ -16,7 +16,7 @@ class RecordHome {
       if (own_ == nullptr) {
         auto fresh = std::make_unique<LaunchRecord>();
         fresh->home = this;
-        return fresh.release();  // owned by this home after its release
+        return fresh.release();  // owned by this home after LaunchRecord::release()
       }
     }
     LaunchRecord* const record = own_;
@@ -24,13 +24,13 @@ class RecordHome {
     return record;
   }
 
-  // Takes back a record on the home's own thread.
+  // Accepts a record that is released on the home's own thread.
   void keep(LaunchRecord* record) {
     record->next = own_;
     own_ = record;
   }
 
-  // Takes back a record on any other thread.
+  // Accepts a record that is released on any other thread.
   void give_back(LaunchRecord* record) {
     record->next = returned_.load(std::memory_order_relaxed);
     while (!returned_.compare_exchange_weak(record->next, record, std::memory_order_release,

@@ -42,9 +42,9 @@ void launch_function(int64_t cost, Function&& function) {
   launch_kernel({"test::function", cost}, 0, [&](AliasPool&) { return function; });
 }
 
-// Returns whether a launch eventually runs its kernel on this thread; `launch` returns the thread
-// of the kernel. At first the worker may still hold the stream although it has no work, because on
-// a busy machine it may not get time to release the stream.
+// Launches repeatedly until a kernel runs on this thread, and returns whether one did. `launch`
+// returns the thread of the kernel. At first the kernel may run on the worker, because on a busy
+// machine an idle worker may not get CPU time to release the stream.
 template <class Launch>
 bool runs_here_eventually(Launch&& launch) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -114,13 +114,13 @@ std::set<std::string> threads() {
   return names;
 }
 
-// Returns the number of threads that are not in `before`. (The threads of a dissolved team end only
-// when they are scheduled, so the total number of threads would include some of them.)
+// Returns the number of threads that are not in `before`. (The difference of two totals would be
+// wrong: the threads of a dissolved team still count until they are scheduled and end.)
 std::ptrdiff_t count_started(const std::set<std::string>& before) {
   return std::ranges::count_if(threads(), [&](const auto& name) { return !before.contains(name); });
 }
 
-// Computes enough for a team. Calls torch, because this file is compiled without OpenMP.
+// Does enough work for a team. Uses torch, because this file is compiled without OpenMP.
 void compute() { (void)at::ones({1 << 20}); }
 
 // Returns the number of threads that start when torch computes in a kernel on a new stream.
@@ -144,14 +144,14 @@ TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
   at::set_num_threads(before);
 }
 
-// VML parallelizes the smallest sizes. Tests sizes at and just above the limit for serial kernels,
-// inline and on the worker.
+// VML parallelizes even small sizes. This test uses sizes at and just above the limit for serial
+// kernels, inline and on the worker.
 TEST(LaunchTest, SmallKernelsStartNoTeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 3);
   for (const int64_t size : {kSerialIterations, kSerialIterations + 1, int64_t{2048}}) {
     const at::Tensor x = to_device(at::ones({size}));
-    occupy_stream();  // starts the worker
+    occupy_stream();  // starts the stream's worker
     const std::set<std::string> running = threads();
     (void)at::exp(x);
     synchronize();
@@ -169,7 +169,7 @@ TEST(LaunchTest, TheExecutorStartsItsTeam) {
   at::set_num_threads(before);
 }
 
-// The cost must depend on the output, which has 64 times as many elements as the input.
+// The cost must depend on the output: it has 64 times as many elements as the input.
 TEST(LaunchTest, AConvolutionOfFewChannelsToManyHasATeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 6);
@@ -246,7 +246,7 @@ TEST(LaunchTest, AnExceptionIsThrownOnceAtTheNextSynchronization) {
   }
 }
 
-// Counts its objects: each must be destroyed exactly once.
+// Counts its objects, to check that each is destroyed exactly once.
 struct Counted {
   static std::atomic<int>& alive() {
     static std::atomic<int> count{0};
@@ -258,7 +258,7 @@ struct Counted {
 };
 
 TEST(LaunchTest, AcceptedArgumentsArePerOperator) {
-  // Operators whose names are adjacent in memory, as literals are.
+  // Names of operators. They are adjacent in memory, as string literals often are.
   static constexpr std::array<char, 256> kNames{};
   const at::Tensor accepted = to_device(at::ones(2, at::kHalf));
   launch_kernel({kNames.data(), 1}, 0,

@@ -2,11 +2,11 @@
 //
 // Owned<T>: stores an operator's argument of C++ type T in a closure until the kernel runs.
 //
-// Device tensors become aliases. CPU tensors are copied, because the caller may change them after
-// the call, and because a worker must not drop the last reference to a tensor that Python knows.
+// Device tensors become aliases. CPU tensors are copied for two reasons: the caller may change them
+// after the call, and a worker must not drop the last reference to a tensor that Python knows.
 // References, lists and strings become values. Each Owned converts to the type that kernels and
-// metas take. View types without a specialization do not compile: a dangling IntArrayRef would pass
-// nearly every test.
+// metas require. A view type without a specialization does not compile; otherwise a dangling
+// IntArrayRef would pass nearly every test.
 //
 // Created on the launching thread; used and destroyed on the thread that runs the kernel.
 #ifndef ATEN_LAUNCH_OWNED_H_
@@ -32,7 +32,8 @@
 
 namespace openreg {
 
-// Returns a tensor argument for a kernel, valid until the launch has ended.
+// Returns the tensor that a kernel gets for this argument. The tensor is valid until the launch has
+// ended.
 inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::Tensor& tensor) {
   using Borrowed = c10::MaybeOwned<at::Tensor>;
   if (!tensor.defined()) {
@@ -43,13 +44,13 @@ inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::T
   }
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (impl.is_wrapped_number()) {
-    return Borrowed::owned(at::Tensor(tensor));  // a Python scalar: torch created it for this call
+    return Borrowed::owned(at::Tensor(tensor));  // torch made it from a Python scalar
   }
   aliases.add_dtype(impl);
   return Borrowed::owned(copy_host_tensor(tensor));
 }
 
-// Returns the argument like borrow_tensor(), with a counted reference.
+// Returns the same tensor as borrow_tensor(), with a counted reference.
 inline at::Tensor own_tensor(AliasPool& aliases, const at::Tensor& tensor) {
   return *borrow_tensor(aliases, tensor);
 }

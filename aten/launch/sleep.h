@@ -11,8 +11,8 @@
 
 namespace openreg {
 
-// Keeps the current stream of the current device busy for `nanoseconds`; never runs on the calling
-// thread.
+// Keeps the current stream of the current device busy for `nanoseconds`. The kernel never runs on
+// the calling thread.
 OPENREG_API void launch_sleep(int64_t nanoseconds);
 
 }  // namespace openreg

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Stores results of kernels that torch has only in functional form: these return CPU memory, which
-// is copied to the output in the same launch. Called on the thread that runs the kernel.
+// Stores the results of kernels that torch has only in functional form. These return CPU memory,
+// which is copied to the output in the same launch. Called on the thread that runs the kernel.
 #ifndef ATEN_LAUNCH_STORE_H_
 #define ATEN_LAUNCH_STORE_H_
 
@@ -9,9 +9,9 @@
 
 namespace openreg {
 
-// Copies `result` into `output`, an alias. An output that was not requested is undefined. A result
-// that the kernel did not compute is undefined too; the caller must not have created an output for
-// it.
+// Copies `result` into `output`, an alias. An undefined output was not requested, so nothing is
+// copied. An undefined result was not computed by the kernel; in this case the caller must not have
+// created an output.
 inline void store(const at::Tensor& result, const at::Tensor& output) {
   if (output.defined() && output.numel() > 0) {
     output.copy_(result);

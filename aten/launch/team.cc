@@ -3,13 +3,15 @@
 
 #include <ATen/Parallel.h>
 
-// Functions of the OpenMP and MKL libraries that torch uses, whatever their file names. They are
-// weak, because torch may be built without OpenMP or MKL. This code is compiled without -fopenmp.
+// Functions of the OpenMP and MKL libraries that torch uses. The dynamic linker finds them whatever
+// the libraries are called. They are weak, because torch may be built without OpenMP or MKL. This
+// code is compiled without -fopenmp.
 extern "C" {
 [[gnu::weak]] void omp_set_num_threads(int);
 // OpenMP 5.0; the argument is omp_pause_soft.
 [[gnu::weak]] int omp_pause_resource_all(int);
-// MKL's thread-local setting overrides the process-wide one of torch.set_num_threads; 0 removes it.
+// MKL's thread-local setting overrides the process-wide setting of torch.set_num_threads. The value
+// 0 removes the thread-local setting.
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int);
 }
 
@@ -34,12 +36,13 @@ void yield_team() {
   constexpr int kPauseSoft = 1;
   thread_local unsigned launches = 0;
   if (launches++ % kEach == 0 && omp_pause_resource_all != nullptr) {
-    (void)omp_pause_resource_all(kPauseSoft);  // fails in a parallel region; the team is then kept
+    (void)omp_pause_resource_all(kPauseSoft);  // fails in a parallel region, which keeps the team
   }
 }
 
-// Calls torch before OpenMP, here and below, so that torch applies its own setting to this thread
-// now; otherwise torch would apply it in the first parallel region and override ours.
+// Here and below, at::get_num_threads() is called before OpenMP, so that torch applies its own
+// setting to this thread now. Otherwise torch would apply it in the first parallel region and
+// override ours.
 void set_team(int threads) {
   thread_local int current = 0;
   if (current != threads) {

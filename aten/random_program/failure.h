@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Checks whether a program fails, and shrinks failing programs. Any thread may call it, with its
-// own streams.
+// Checks whether a program fails, and shrinks failing programs. Any thread may call these functions
+// if it has its own streams.
 #ifndef ATEN_RANDOM_PROGRAM_FAILURE_H_
 #define ATEN_RANDOM_PROGRAM_FAILURE_H_
 
@@ -13,7 +13,7 @@
 
 namespace openreg::programs {
 
-// Runs a program and returns the failure, if any.
+// Runs a program and returns the description of its failure, if any.
 std::optional<std::string> failure_of(const Steps& steps, const Streams& streams);
 
 // Removes as many steps as possible while the program still fails.

@@ -35,7 +35,7 @@ Choices numbers(int first, int last) {
   return words;
 }
 
-// Returns the shapes of new tensors, such as 2x3; a 0-dim tensor is a "number".
+// Returns the possible shapes of new tensors, such as "2x3". A 0-dim tensor has the shape "number".
 Choices shapes() {
   Choices all{"number"};
   size_t begin = 0;
@@ -56,7 +56,7 @@ struct Rule {
   std::vector<Choices> arguments;
 };
 
-// Returns the steps, with the possible values of their arguments.
+// Returns the rules for steps: their names and the possible values of their arguments.
 const std::vector<Rule>& grammar() {
   const Choices tensor = numbers(0, kTensors - 1);
   const Choices device = numbers(0, kDevices - 1);

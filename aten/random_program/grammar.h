@@ -7,10 +7,10 @@
 //     switch_stream 0 2 1
 //     change 1 0 add_
 //
-// grammar() in grammar.cc lists the steps, and tests/random_program_test.py has a method of the
-// same name for each. The index of a tensor is taken modulo the number of tensors, and a step
-// without a tensor does nothing. Therefore any sequence of steps is a valid program, and a failing
-// program can be shrunk by removing steps. Any thread may call it.
+// grammar() in grammar.cc lists the steps. For each step, tests/random_program_test.py has a method
+// with the same name. The index of a tensor is taken modulo the number of tensors. A step that
+// needs a tensor does nothing if there is none. Therefore any sequence of steps is a valid program,
+// and a failing program can be shrunk by removing steps. Any thread may call these functions.
 #ifndef ATEN_RANDOM_PROGRAM_GRAMMAR_H_
 #define ATEN_RANDOM_PROGRAM_GRAMMAR_H_
 
@@ -23,8 +23,8 @@
 namespace openreg::programs {
 
 inline constexpr size_t kDevices = 2;
-inline constexpr size_t kStreams = 3;   // per device
-inline constexpr size_t kTensors = 12;  // at the same time
+inline constexpr size_t kStreams = 3;   // number of streams per device
+inline constexpr size_t kTensors = 12;  // maximum number of tensors at the same time
 
 using Step = std::vector<std::string>;
 using Steps = std::vector<Step>;
@@ -34,7 +34,7 @@ Steps generate(uint64_t seed, size_t length);
 
 std::string text_of(const Steps& steps);
 
-// Parses the programs in a text; lines that start with = are results.
+// Parses the programs in a text. Lines that start with = contain results and are skipped.
 std::vector<Steps> parse(std::istream& text);
 
 }  // namespace openreg::programs

@@ -30,12 +30,12 @@ namespace {
 
 using at::Tensor;
 
-// Indexes like Python's x[index]. Unlike the operator, this accepts integer masks.
+// Indexes like Python's x[index]. Unlike the operator index.Tensor, this accepts integer masks.
 Tensor index(const Tensor& x, const Tensor& index) {
   return at::indexing::get_item(x, {at::indexing::TensorIndex(index)});
 }
 
-// Calls the operator, like Python's index_put_.
+// Assigns like Python's x.index_put_((index,), values).
 Tensor set(const Tensor& x, const Tensor& index, const Tensor& values) {
   return x.index_put_(c10::List<std::optional<Tensor>>({index}), values);
 }
@@ -113,7 +113,8 @@ const Table<const Tensor&>& unary_operators() {
        [](const Tensor& x) {
          return at::quantize_per_tensor(x.to(at::kFloat), 1, 0, at::kQInt32).dequantize();
        }},
-      // Large enough for a team of threads; the sum still fits into the 24 bits of a float.
+      // The tensor is large enough for a team of threads; the sum still fits into the 24 bits of a
+      // float.
       {"large",
        [](const Tensor& x) {
          return wrap(wrap(at::arange(1 << 17, x.options()).add(wrap(x.sum()))).sum());
@@ -131,7 +132,8 @@ const Table<const Tensor&, const Tensor&>& changes() {
       {"out",
        [](const Tensor& x, const Tensor& y) {
          Tensor out = x;
-         // If the shapes differ, torch warns and resizes; views of x would then be out of bounds.
+         // If the shapes differed, torch would warn and resize x, and views of x would be out of
+         // bounds.
          return x.sizes() == y.sizes() ? at::neg_out(out, y) : out;
        }},
       {"index_add_",
@@ -165,7 +167,7 @@ const Table<const Tensor&, int64_t>& changes_by_number() {
 
 const Table<const Tensor&, const Tensor&>& swaps() {
   static const Table<const Tensor&, const Tensor&> table{
-      // Shrinks, because a larger tensor would have uninitialized elements.
+      // Only shrinks the tensor, because a larger one would have uninitialized elements.
       {"resize_",
        [](const Tensor& x, const Tensor&) { return x.clone().resize_({x.numel() / 2}); }},
       {"set_",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators that random programs call, keyed by their names in steps. All results are small
-// integers. Any thread may use the tables, which never change.
+// The operators that random programs call, keyed by their names in the steps. All results are small
+// integers. Any thread may use the tables, which are constant.
 #ifndef ATEN_RANDOM_PROGRAM_OPERATORS_H_
 #define ATEN_RANDOM_PROGRAM_OPERATORS_H_
 
@@ -19,7 +19,7 @@ template <class... Arguments>
 using Table = std::map<std::string, at::Tensor (*)(Arguments...)>;
 using Dtypes = std::map<std::string, at::ScalarType>;
 
-// Returns the values modulo 97: they stay small, so that floating-point arithmetic is exact.
+// Returns the values modulo 97. They stay small, so that floating-point arithmetic is exact.
 at::Tensor wrap(const at::Tensor& tensor);
 
 const Table<const at::Tensor&, int64_t>& views();
@@ -32,10 +32,10 @@ const Table<const at::Tensor&>& unary_operators();
 const Table<const at::Tensor&, const at::Tensor&>& changes();
 const Table<const at::Tensor&, int64_t>& changes_by_number();
 
-// Functions that return a new tensor and replace its storage or size.
+// Functions that create a tensor, replace its storage or change its size, and return it.
 const Table<const at::Tensor&, const at::Tensor&>& swaps();
 
-// Functions that return random numbers in a new tensor like the first argument.
+// Functions that fill a new tensor like the first argument with random numbers.
 const Table<const at::Tensor&, const at::Generator&>& draws();
 
 // Returns the dtypes that new tensors may have, by name.

@@ -34,7 +34,7 @@ std::string shape_of(const Tensor& tensor) {
   return shape.empty() ? "number" : shape;
 }
 
-// Returns the strides of dimensions with more than one element.
+// Returns the strides of those dimensions that have more than one element.
 std::vector<int64_t> strides_of(const Tensor& tensor) {
   std::vector<int64_t> strides;
   for (int64_t dimension = 0; dimension < tensor.dim() && tensor.numel() > 0; ++dimension) {
@@ -75,7 +75,8 @@ Program::~Program() {
   pairs_.clear();
   for (size_t device = 0; device < kDevices; ++device) {
     for (const c10::Stream& stream : streams_[device]) {
-      // Errors belong to this program; the next one must start without errors.
+      // Discard the errors, which belong to this program. The next program must start without
+      // errors.
       (void)attempt([&stream] { return synchronize_stream(native_stream(stream)), Tensor(); });
     }
     exchange_stream(default_stream(static_cast<c10::DeviceIndex>(device)));
@@ -140,7 +141,7 @@ void Program::keep(Tensor theirs, Tensor ours) {
     pairs_.push_back({std::move(theirs), std::move(ours)});
   }
   if (pairs_.size() > kTensors) {
-    pairs_.erase(pairs_.begin());  // freed even if work that uses it is queued
+    pairs_.erase(pairs_.begin());  // frees a tensor even if queued work uses it
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs a random program on the CPU and on the device in parallel. Values are small integers for all
-// dtypes and must be bit-identical to the CPU's. A call that fails on one side must also fail on
-// the other.
+// Runs a random program on the CPU and on the device in parallel. Values of all dtypes are small
+// integers, and those of the device must be bit-identical to the CPU's. A call that fails on one
+// side must also fail on the other side.
 //
-// A Program owns its tensors and threads. Its streams belong to the caller, and nothing else may
-// use them while the Program exists. Used only on the thread that created it.
+// A Program owns its tensors and threads. Its streams belong to the caller; nothing else may use
+// these streams while the Program exists. A Program may be used only on the thread that created it.
 #ifndef ATEN_RANDOM_PROGRAM_PROGRAM_H_
 #define ATEN_RANDOM_PROGRAM_PROGRAM_H_
 
@@ -30,7 +30,7 @@
 
 namespace openreg::programs {
 
-// Thrown if the device behaves differently from the CPU.
+// Thrown if the device and the CPU behave differently.
 class Difference : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -52,8 +52,8 @@ Outcome attempt(Function&& function) {
 }
 
 using DeviceStreams = std::array<c10::Stream, kStreams>;
-// The streams of one thread. Other threads do not use them, because a kernel's error is thrown to
-// the next caller that waits for its stream.
+// The streams of one thread. Other threads must not use them, because a kernel's error is thrown to
+// whichever caller waits for the stream next.
 using Streams = std::array<DeviceStreams, kDevices>;
 
 Streams own_streams();
@@ -61,7 +61,7 @@ Streams own_streams();
 // Returns the streams of the first thread, including the default streams.
 Streams first_streams();
 
-// Runs one program, on one thread. Throws Difference.
+// Runs one program on one thread. Throws Difference if the device and the CPU behave differently.
 class Program {
  public:
   explicit Program(const Streams& streams);
@@ -78,8 +78,8 @@ class Program {
 
  private:
   struct Pair {
-    at::Tensor theirs;  // on the CPU
-    at::Tensor ours;    // on the device
+    at::Tensor theirs;  // the CPU tensor
+    at::Tensor ours;    // the device tensor
   };
 
   struct Action {
@@ -87,7 +87,7 @@ class Program {
     bool needs_tensor;
   };
 
-  // The current step's arguments.
+  // Arguments of the current step.
 
   const std::string& word(size_t index) const { return step_->at(index + 1); }
 
@@ -103,7 +103,7 @@ class Program {
     return found->second;
   }
 
-  // Streams.
+  // Functions for streams.
 
   size_t device_of(const at::Tensor& ours) const {
     return static_cast<size_t>(ours.device().index());
@@ -111,14 +111,14 @@ class Program {
 
   void make_current() const;
 
-  // Comparing.
+  // Comparisons.
 
   [[noreturn]] void differ(const std::string& what) const;
 
   void compare(const Pair& pair) const;
 
-  // Calls a function on the device. Some errors are thrown at the next synchronization, and there
-  // may be two errors: one from queued work, and one from a later call in the same step.
+  // Calls a function on the device. Some errors are thrown only at the next synchronization. There
+  // may be two errors in one step: one from queued work, and one from a later call.
   template <class Function>
   Outcome call(const Outcome& theirs, const at::Tensor& where, Function&& function) {
     Outcome ours = attempt(function);
@@ -140,7 +140,8 @@ class Program {
 
   void keep(at::Tensor theirs, at::Tensor ours);
 
-  // Compares function(CPU tensors...) with function(device tensors...), which return a new tensor.
+  // Calls a function that returns a new tensor, first with the CPU tensors and then with the device
+  // tensors, and compares the outcomes.
   template <class Function, class... Pairs>
   void both(Function&& function, const Pair& first, const Pairs&... pairs) {
     const Outcome theirs = attempt([&] { return function(first.theirs, pairs.theirs...); });
@@ -158,7 +159,7 @@ class Program {
     call(theirs, first.ours, [&] { return function(first.ours, pairs.ours...); });
   }
 
-  // Steps.
+  // The functions of the steps.
 
   void make();
   void view();
@@ -167,36 +168,39 @@ class Program {
   void change();
   void change_by_number();
 
-  // Replaces the storage of a tensor; queued work must keep the memory with which it was launched.
+  // Replaces the storage of a tensor. Queued work must still use the memory with which it was
+  // launched.
   void swap_storage();
 
-  // Draws must be equal for equal seeds, regardless of queued work. (generator_test.cc checks the
-  // values.)
+  // Draws random numbers. They must be equal for equal seeds, regardless of queued work.
+  // (generator_test.cc checks the values.)
   void draw();
 
-  // Computes gradients of the sum of x * x * y, with the second product on another stream.
+  // Computes the gradients of the sum of x * x * y. The second product runs on another stream.
   void backward();
 
   void move();
 
-  // Copies to pinned memory and back; its last reference is dropped while the copy back is queued.
+  // Copies a tensor to pinned memory and back. The last reference to the pinned tensor is dropped
+  // while the copy back is queued.
   void round_trip();
 
-  // Runs an operator, or drops a tensor, on a new thread with this thread's streams. Only a thread
-  // that drops a tensor ("forget") may outlive the step.
+  // Runs an operator, or drops a tensor, on a new thread that uses this thread's streams. Only a
+  // thread that drops a tensor ("forget") may outlive the step.
   void elsewhere();
 
-  // Switches to a stream, which continues after all work queued on both devices.
+  // Switches to another stream. Its next work starts after all work that is queued on both devices.
   void switch_stream();
 
-  // Makes `stream` wait for `earlier`, with an event that is destroyed during the wait.
+  // Makes `stream` wait for `earlier` with an event. The event is destroyed while the wait is
+  // queued.
   static void wait(const c10::Stream& stream, const c10::Stream& earlier);
 
   void fall_behind();
   void forget();
   void read();
 
-  // Simulates a wrong kernel, to test this test. The step is not in the grammar.
+  // Simulates a wrong kernel, to check that a Program detects it. This step is not in the grammar.
   void spoil();
 
   static const std::map<std::string, Action> kActions;

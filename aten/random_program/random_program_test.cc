@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Runs random programs on the CPU and on the device. The programs are like those in
-// tests/random_program_test.py, but without Python, so that asan, ubsan and tsan can check them.
-// grammar.h defines programs.
+// tests/random_program_test.py, but run without Python, so that asan, ubsan and tsan can check
+// them. grammar.h defines the programs.
 //
 //     bazelw test //aten/random_program:random_program_test --test_arg=--programs=2000
 //     .bazel/bin/aten/random_program/random_program_test --show --programs=3 --seed=7
@@ -41,9 +41,10 @@
 // builds. NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizers give the names.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
-// tsan reads its options here. PyTorch's libraries are not built with tsan, so it sees their
-// mutexes but not their atomics, such as reference counts. Therefore tsan ignores memory accesses
-// in them. It ignores nothing in this project's code. NOLINTNEXTLINE(bugprone-reserved-identifier)
+// tsan reads its options from this function. PyTorch's libraries are not built with tsan, so tsan
+// sees their mutexes but not their atomics, such as reference counts. Therefore tsan ignores memory
+// accesses in these libraries. It ignores nothing in this project's code.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" __attribute__((used, visibility("default"))) const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1";
 }
@@ -51,7 +52,7 @@ extern "C" __attribute__((used, visibility("default"))) const char* __tsan_defau
 namespace openreg::programs {
 namespace {
 
-// Seeds of the running programs, printed when a sanitizer ends the process; 0 means none.
+// The seeds of the running programs, printed when a sanitizer ends the process. 0 means no program.
 std::array<std::atomic<uint64_t>, 64> running;
 
 void print_running_seeds() {
@@ -162,8 +163,8 @@ int show() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  // torch reports an accelerator only after the backend has been named, which in Python the package
-  // does.
+  // torch reports an accelerator only after the backend has been named. In Python, the package
+  // names it.
   c10::register_privateuse1_backend("openreg");
   for (const char* argument : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
     openreg::programs::set_flag(argument);

@@ -195,7 +195,7 @@ void Program::switch_stream() {
   wait(current_[1 - device], stream);
   current_[device] = stream;
   make_current();
-  // The memory is used on a stream other than the one on which it was allocated.
+  // The tensors were allocated on other streams. Record that this stream uses them, too.
   for (const Pair& pair : pairs_) {
     if (device_of(pair.ours) == device) {
       pair.ours.record_stream(stream);

@@ -29,8 +29,8 @@ bool same_kinds(at::TensorList left, at::TensorList right) {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(), same_kind);
 }
 
-// Returns the sizes of self[indices]: the common shape of adjacent indices replaces their
-// dimensions; the common shape of separated indices comes first.
+// Returns the sizes of self[indices]. The common shape of all indices replaces the indexed
+// dimensions if these are adjacent; otherwise it comes first.
 at::DimVector indexed_sizes(const at::Tensor& self,
                             const c10::List<std::optional<at::Tensor>>& indices) {
   at::DimVector common;
@@ -112,8 +112,8 @@ bool fits(std::initializer_list<at::TensorList> lists) {
   });
 }
 
-// Returns whether CPU kernels accept writing each tensor in the first list while they read its
-// counterpart in the second.
+// Returns whether CPU kernels allow each tensor in the first list to be written while its
+// counterpart in the second list is read.
 bool can_write(at::TensorList written, at::TensorList read) {
   return std::equal(written.begin(), written.end(), read.begin(),
                     [](const at::Tensor& out, const at::Tensor& in) {
@@ -249,7 +249,7 @@ void check_index_count(const at::Tensor& self,
                     indices.size(), ")");
 }
 
-// Returns the indices on the device of `self`; copies those that are on the host.
+// Returns the indices on the device of `self`. Indices on the host are copied to the device.
 c10::List<std::optional<at::Tensor>> move_indices(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
@@ -269,8 +269,8 @@ c10::List<std::optional<at::Tensor>> move_indices(
   return here;
 }
 
-// Returns whether a kernel accepts all indices unchanged. `masks` says whether it accepts bool
-// indices too.
+// Returns whether a kernel accepts all indices unchanged. `masks` specifies whether the kernel
+// accepts bool indices too.
 bool are_ready(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                bool masks) {
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -310,7 +310,7 @@ c10::List<std::optional<at::Tensor>> written_indices(
   for (size_t i = 0; i < here.size(); ++i) {
     const std::optional<at::Tensor> index = here.get(i);
     if (index.has_value() && index->defined() && index->scalar_type() == at::kByte) {
-      // The warning of expandTensors().
+      // This is the warning that torch's expandTensors() prints.
       TORCH_WARN(
           "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
           "instead.");

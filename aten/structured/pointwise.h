@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The fast path of pointwise operators, for contiguous tensors on one device with one floating
-// dtype and one size.
+// The fast path of pointwise operators. It supports contiguous tensors that have the same device,
+// floating-point dtype and sizes.
 //
-// Most of the host cost of an operator on few elements is its meta(): TensorIterator::build decides
-// how to visit the elements of arbitrary tensors in one loop. For these tensors the answer is
-// known: a single dimension, and nothing to broadcast, to convert or to check for overlap.
-// Therefore the fast path fills in the iterator directly, over kernel pointers. It needs no
-// aliases, because impl() of these operators uses only its iterator:
+// For few elements, most of the host cost of an operator is its meta(): TensorIterator::build
+// decides how one loop can visit the elements of arbitrary tensors. For the tensors above, the
+// answer is known in advance: there is a single dimension, and nothing to broadcast, convert or
+// check for overlap. Therefore the fast path fills in the iterator directly, with kernel addresses.
+// It needs no aliases, because impl() of these operators uses only its iterator:
 //
 //   if (const FastPath<2> fast_path(self, other); fast_path.eligible() && is_plain(alpha)) {
 //     at::Tensor result = fast_path.make_output(fast_path.dtype());
 //     launch<Pointwise>(..., fast_path, result, alpha);  // Pointwise is a PointwiseKernel
 //
-// A Python scalar among the tensors is an operand of stride 0. Everything else (other dtypes,
-// layouts, sizes, out=) takes the general path, structured.h. A PointwiseKernel is built and run on
-// the same threads as any closure (launch.h).
+// A Python scalar among the tensors becomes an operand of stride 0. All other calls (other dtypes,
+// layouts or sizes, or out=) use the general path, structured.h. The rules for the threads that
+// build and run a PointwiseKernel are the same as for any closure (launch.h).
 #ifndef ATEN_STRUCTURED_POINTWISE_H_
 #define ATEN_STRUCTURED_POINTWISE_H_
 
@@ -36,9 +36,9 @@
 
 namespace openreg {
 
-// Returns whether a scalar needs no special treatment: meta() and impl() accept it for
-// floating-point tensors, and impl() uses one kernel for all such values. Some operators reject
-// values that float cannot represent.
+// Returns whether a scalar needs no special treatment. That is, meta() and impl() accept it for
+// floating-point tensors, and impl() uses the same kernel for all such values. Values that float
+// cannot represent are excluded, because some operators reject them.
 inline bool is_plain(const at::Scalar& scalar) {
   return !scalar.isSymbolic() &&
          (scalar.isFloatingPoint()
@@ -46,12 +46,13 @@ inline bool is_plain(const at::Scalar& scalar) {
               : scalar.isIntegral(/*includeBool=*/false));
 }
 
-// The operands of a call, in order, and whether they can take the fast path. Borrows the tensors.
+// The operands of a call, in order, and whether they are eligible for the fast path. Borrows the
+// tensors.
 template <size_t kCount>
 class FastPath {
  public:
   struct Operand {
-    const c10::TensorImpl* tensor;  // null: a scalar
+    const c10::TensorImpl* tensor;  // null if the operand is a scalar
     double scalar;
   };
 
@@ -64,8 +65,9 @@ class FastPath {
 
   bool eligible() const { return eligible_; }
 
-  // Returns whether the first operand can be written too: no other operand partially overlaps it.
-  // The comparison of storages is a shortcut, because most tensors do not share storages.
+  // Returns whether the first operand may also be written, because no other operand partially
+  // overlaps it. Most tensors do not share storages, so the storages are compared first as a
+  // shortcut.
   bool eligible_inplace() const {
     if (!eligible_ || operands_[0].tensor == nullptr) {
       return false;
@@ -122,7 +124,7 @@ class FastPath {
       case c10::kBool:
         return *static_cast<const bool*>(data);
       default:
-        return c10::complex<double>();  // add() rejects it
+        return c10::complex<double>();  // not used: add() rejects complex scalars
     }
   }
 
@@ -130,7 +132,7 @@ class FastPath {
     if (scalar.isComplex() || scalar.isSymbolic()) {
       return false;
     }
-    // A larger integer would be rounded twice: to double here, to float later.
+    // A larger integer would be rounded twice: to double here, and to float later.
     constexpr int64_t kExact = int64_t{1} << std::numeric_limits<double>::digits;
     if (scalar.isIntegral(/*includeBool=*/false)) {
       const auto integer = scalar.to<int64_t>();
@@ -145,9 +147,9 @@ class FastPath {
     return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
   }
 
-  // Returns whether the tensor has the canonical strides, which the fast path always creates. With
-  // a scalar operand meta() gives the result the tensor's strides, which are arbitrary in
-  // dimensions of size 1.
+  // Returns whether the tensor has canonical strides, as the results of the fast path always have.
+  // For a call with a scalar operand, meta() copies the tensor's strides to the result, and strides
+  // of dimensions of size 1 are arbitrary.
   bool is_canonical() const {
     int64_t stride = 1;
     for (int64_t i = model_->dim(); i-- > 0;) {
@@ -167,11 +169,11 @@ class FastPath {
 };
 
 // A closure (launch.h) that fills in its TensorIterator instead of building it. A derived class
-// calls impl() of Base with undefined tensors.
+// calls the impl() of Base with undefined tensors.
 template <class Base, size_t kCount>
 class PointwiseKernel : public Base {
  public:
-  // The kernel calls no operators, only a loop.
+  // The kernel calls no operators; it is only a loop.
   static constexpr bool kLeaf = true;
   static constexpr bool kPointwise = true;
 
@@ -200,7 +202,7 @@ class PointwiseKernel : public Base {
 
   std::nullptr_t result() const { return nullptr; }
 
-  // These overrides have no effect: meta() is not called, so no outputs are requested.
+  // These overrides have no effect, because meta() is not called and requests no outputs.
   const at::Tensor& maybe_get_output(int64_t /*index*/) override { return none_; }
   void set_output_strided(int64_t /*index*/, at::IntArrayRef /*sizes*/, at::IntArrayRef /*strides*/,
                           at::TensorOptions /*options*/) override {}
@@ -229,7 +231,7 @@ class PointwiseKernel : public Base {
     return operand;
   }
 
-  std::array<double, kCount> scalars_;  // in the dtype of the tensors
+  std::array<double, kCount> scalars_;  // stored in the dtype of the tensors
 };
 
 }  // namespace openreg

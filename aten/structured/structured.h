@@ -2,17 +2,17 @@
 //
 // Runs torch's structured operators on the device.
 //
-// torch splits a structured operator into meta() (checks, shape, strides, dtype; for elementwise
-// operators it builds the TensorIterator) and impl() (the kernel). Both are methods of one class,
-// here Base. meta() runs on the launching thread and requests its outputs through set_output_*;
-// impl() runs later, on a thread chosen by the driver. There are two ways to use Base, and the
-// generator (generate.py) writes both for each operator:
+// torch splits a structured operator into meta() and impl(), two methods of one class, here Base.
+// meta() checks the arguments and computes the shape, strides and dtype; for elementwise operators,
+// it also builds the TensorIterator. It runs on the launching thread and requests its outputs
+// through set_output_*. impl() is the kernel. It runs later, on a thread chosen by the driver.
+// There are two ways to use Base, and the generator (generate.py) writes both for each operator:
 //
 //   StructuredKernel<at::native::structured_X, ...>  runs meta() on aliases, in the launch record,
 //       and later only impl(). The TensorIterator is built once. Used if building it reads no data.
 //   StructuredMeta<at::meta::structured_X, ...>      runs meta() on the device tensors, only for
-//       checks and outputs, and later the whole of at::cpu::X_outf on aliases. Used for mixed
-//       dtypes, for which a TensorIterator over CPU tensors converts data while it is built.
+//       checks and outputs, and later the whole at::cpu::X_outf on aliases. Used for mixed dtypes,
+//       because a TensorIterator over CPU tensors converts such data while it is built.
 //
 // A StructuredKernel is built on the launching thread; its impl() runs on a thread chosen by the
 // driver.
@@ -41,8 +41,8 @@ enum class OutputKind { kFunctional, kInplace, kOut };
 
 namespace detail {
 
-// Prepares output `out` as meta() requested. Allocates the output of a functional variant, checks
-// the output of an in-place variant, and resizes the output of an out= variant, with torch's
+// Prepares the output `out` as meta() requested: allocates the output of a functional variant,
+// checks the output of an in-place variant, or resizes the output of an out= variant, with torch's
 // warning. Returns whether `out` was resized.
 template <OutputKind kKind>
 bool set_output(at::Tensor& out, c10::DeviceIndex device, at::IntArrayRef sizes,
@@ -84,7 +84,8 @@ auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
 }
 
 // The device tensors that a structured operator writes. The caller's tensors are only borrowed
-// during the call, because a second reference to a tensor with a Python object requires the GIL.
+// during the call, because a second counted reference to a tensor with a Python object requires the
+// GIL.
 template <size_t kCount, OutputKind kKind>
 class Outputs {
  public:
@@ -102,7 +103,7 @@ class Outputs {
       return slots_[index];
     }
   }
-  // Returns whether the operator has an output at this index yet.
+  // Returns whether the output at this index already exists.
   bool has(size_t index) const {
     if constexpr (kGiven) {
       return slots_[index] != nullptr && slots_[index]->defined();
@@ -110,7 +111,8 @@ class Outputs {
       return slots_[index].defined();
     }
   }
-  // Returns a functional variant's tensors; otherwise nullptr, because the caller has them.
+  // Returns the tensors of a functional variant. Returns nullptr for other variants, because the
+  // caller already has the tensors.
   auto take() {
     if constexpr (kGiven) {
       return nullptr;
@@ -133,7 +135,8 @@ class StructuredKernel final : public Base {
   StructuredKernel(AliasPool& aliases, c10::DeviceIndex device)
       : aliases_(aliases), device_(device) {}
 
-  // Sets an output that the caller provided: the tensor (in-place: the input) and its alias.
+  // Sets an output that the caller provided, and its alias. For an in-place variant, the output is
+  // the input.
   void give_output(size_t index, const at::Tensor& output, const at::Tensor& alias) {
     outputs_.give(index, output);
     output_aliases_[index] = c10::MaybeOwned<at::Tensor>::borrowed(alias);
@@ -167,9 +170,9 @@ class StructuredKernel final : public Base {
     set_output(index, sizes, strides, options, /*exact_strides=*/false);
   }
 
-  // Returns the device tensors after meta(), because a closure must not hold any. Some metas resize
-  // maybe_get_output() themselves (mse_loss with a reduction), so a device tensor is first resized
-  // like its alias.
+  // Called after meta(). Returns the device tensors, because a closure must not own any. Some metas
+  // resize maybe_get_output() themselves (mse_loss with a reduction); then the device tensor is
+  // resized to the sizes of its alias.
   auto take_outputs() {
     for (size_t i = 0; i < kCount; ++i) {
       const at::Tensor& alias = *output_aliases_[i];
@@ -189,10 +192,10 @@ class StructuredKernel final : public Base {
     return Base::numel();
   }
 
-  // Restores the operands at the end of its lifetime, for kernels that run again: impl() may
-  // consume operands. Kernels with two 16-bit operands, one of them a scalar, remove the scalar
-  // from their iterator (BinaryOpsKernel.cpp); an output of a different dtype is computed in a
-  // temporary tensor, which cast_outputs() releases.
+  // Saves the operands and restores them at the end of its lifetime. Kernels that run again need
+  // this, because impl() may consume operands. A kernel with two 16-bit operands, one of them a
+  // scalar, removes the scalar from its iterator (BinaryOpsKernel.cpp). An output that requires a
+  // conversion of dtype is computed in a temporary tensor, which cast_outputs() releases.
   class KeptOperands {
    public:
     explicit KeptOperands(StructuredKernel& kernel) : kernel_(kernel) {
@@ -213,7 +216,7 @@ class StructuredKernel final : public Base {
     c10::SmallVector<at::OperandInfo, 4> operands_;
   };
 
-  // Copies outputs that impl() wrote to a CPU tensor. Called after impl().
+  // Copies the outputs that impl() wrote to CPU tensors. Called after impl().
   void finish() {
     if constexpr (kKind != OutputKind::kFunctional) {
       for (size_t i = 0; i < kCount; ++i) {
@@ -236,7 +239,8 @@ class StructuredKernel final : public Base {
       if (resized) {
         aliases_.refresh(*output_aliases_[i], out);
       } else if (exact_strides && !strides.empty() && out.strides() != strides) {
-        // The kernel cannot write these strides: it writes to a CPU tensor, which finish() copies.
+        // The kernel cannot write to these strides. It writes to a CPU tensor, which finish()
+        // copies.
         proxies_[i] = at::detail::empty_strided_cpu(sizes, strides, out.scalar_type());
       }
     }
@@ -277,7 +281,7 @@ class StructuredKernel final : public Base {
   std::array<at::Tensor, kKind == OutputKind::kFunctional ? 0 : kCount> proxies_;
 };
 
-// Converts an operator's optional argument to the non-owning type that meta() takes.
+// Converts an operator's optional argument to the non-owning type that meta() requires.
 inline at::OptionalTensorRef optional_tensor(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? at::OptionalTensorRef(*tensor)
                                                  : at::OptionalTensorRef();
@@ -293,7 +297,7 @@ class StructuredMeta final : public Base {
 
   explicit StructuredMeta(c10::DeviceIndex device) : device_(device) {}
 
-  // Sets the outputs that the caller provided (in-place: the input).
+  // Sets the outputs that the caller provided. For an in-place variant, this is the input.
   template <class... Outputs>
   void give_outputs(const Outputs&... outputs) {
     size_t index = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Generated kernels, which the minimal driver cannot run: it has only the kernels of its table.
+// Rejects generated kernels: the minimal driver can run only the kernels in its table.
 #include "aten/launch/compiled_kernel.h"
 
 #include <ATen/core/Tensor.h>

@@ -31,8 +31,8 @@ namespace {
 
 using torch::jit::Stack;
 
-// Returns whether all kernels in the table can access the tensor. The other operands are on
-// `device`.
+// Returns whether every kernel in the table can access the tensor. `device` is the device of the
+// other operands.
 bool is_supported(const at::Tensor& tensor, c10::Device device) {
   return tensor.defined() && tensor.device() == device && tensor.layout() == at::kStrided &&
          tensor.scalar_type() == at::kFloat && tensor.dim() <= OPENREG_MINIMAL_MAX_RANK &&
@@ -107,7 +107,7 @@ bool launch_binary(const char* name, const at::Tensor& a, const at::Tensor& b, d
   return true;
 }
 
-// The same with one operand.
+// Launches `output` = kernel(a) if the kernel supports the call.
 bool launch_unary(const char* name, const at::Tensor& a, double scalar, const at::Tensor& output) {
   const c10::Device device = output.device();
   if (!is_supported(output, device) || !is_supported(a, device) || output.sizes() != a.sizes() ||
@@ -121,15 +121,15 @@ bool launch_unary(const char* name, const at::Tensor& a, double scalar, const at
   return true;
 }
 
-// Each operator takes its arguments on the stack, and returns its result if the kernel supports the
-// call.
+// The function of one operator. It gets the arguments from the stack, and returns the result if the
+// kernel supports the call.
 using Run = std::optional<at::Tensor> (*)(at::ArrayRef<c10::IValue> arguments);
 
 std::optional<at::Tensor> returned(bool launched, const at::Tensor& result) {
   return launched ? std::optional(result) : std::nullopt;
 }
 
-// add.out(self, other, *, alpha, out)
+// Implements add.out(self, other, *, alpha, out).
 std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
@@ -144,7 +144,7 @@ std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
   return returned(launch_binary("add", a, b, alpha.toDouble(), output), output);
 }
 
-// mul.out(self, other, *, out)
+// Implements mul.out(self, other, *, out).
 std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
@@ -155,7 +155,7 @@ std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   return returned(launch_binary("mul", a, b, 0, output), output);
 }
 
-// threshold_backward.grad_input(grad_output, self, threshold, *, grad_input)
+// Implements threshold_backward.grad_input(grad_output, self, threshold, *, grad_input).
 std::optional<at::Tensor> threshold_backward(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& output = arguments[3].toTensor();
   return returned(
@@ -164,7 +164,7 @@ std::optional<at::Tensor> threshold_backward(at::ArrayRef<c10::IValue> arguments
       output);
 }
 
-// relu(self)
+// Implements relu(self).
 std::optional<at::Tensor> relu(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   if (!is_supported(self, self.device())) {
@@ -174,13 +174,13 @@ std::optional<at::Tensor> relu(at::ArrayRef<c10::IValue> arguments) {
   return returned(launch_unary("relu", self, 0, result), result);
 }
 
-// relu_(self)
+// Implements relu_(self).
 std::optional<at::Tensor> relu_in_place(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   return returned(launch_unary("relu", self, 0, self), self);
 }
 
-// fill_.Scalar(self, value)
+// Implements fill_.Scalar(self, value).
 std::optional<at::Tensor> fill(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   if (self.layout() != at::kStrided || self.dim() > OPENREG_MINIMAL_MAX_RANK ||
@@ -196,7 +196,7 @@ std::optional<at::Tensor> fill(at::ArrayRef<c10::IValue> arguments) {
   return self;
 }
 
-// mm.out(self, mat2, *, out)
+// Implements mm.out(self, mat2, *, out).
 std::optional<at::Tensor> mm(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
@@ -222,7 +222,7 @@ std::optional<at::Tensor> mm(at::ArrayRef<c10::IValue> arguments) {
   return output;
 }
 
-// sum.IntList_out(self, dim, keepdim, *, dtype, out)
+// Implements sum.IntList_out(self, dim, keepdim, *, dtype, out).
 std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   const at::Tensor& output = arguments[4].toTensor();
@@ -252,7 +252,7 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   call.element_size = static_cast<int>(output.element_size());
   call.out.data = output.mutable_data_ptr();
   call.a.data = const_cast<void*>(self.const_data_ptr());
-  int64_t kept_dimension = 0;  // of the output
+  int64_t kept_dimension = 0;  // index of the output's dimension
   for (const bool reduce : {false, true}) {
     for (int64_t dimension = 0; dimension < self.dim(); ++dimension) {
       if (reduced[static_cast<size_t>(dimension)] != reduce) {
@@ -273,8 +273,8 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   return output;
 }
 
-// A copy between strided device tensors. The driver's memcpy is faster for equal layouts.
-// Copies that the kernel does not support go through the host.
+// Copies between strided device tensors. For equal layouts, the driver's memcpy is faster. Copies
+// that the kernel does not support go through the host.
 void copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const size_t size = dst.element_size();
   const bool same_layout = dst.sizes() == src.sizes() && dst.strides() == src.strides() &&

@@ -19,8 +19,8 @@
 namespace openreg {
 namespace {
 
-// Up to this size the call copies a pageable source to a staging buffer instead of waiting for the
-// copy. Staging takes about as long as waking up the worker and the caller.
+// Up to this size, a copy from pageable memory uses a staging buffer instead of making the host
+// wait. Staging such a copy takes about as long as waking up the worker and the caller.
 constexpr size_t kStageBytes = 64 * 1024;
 
 constexpr const char* kName = "aten::_copy_from";
@@ -37,8 +37,8 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
   synchronize_stream(current_native_stream(device));
 }
 
-// Makes the stream of `later` wait for the work already queued on the stream of `earlier`. Only
-// work queued from now on waits.
+// Makes work that is queued later on the stream of `later` wait for the work that is already queued
+// on the stream of `earlier`.
 void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   const orStream_t first = current_native_stream(earlier);
   if (C10_UNLIKELY(sanitizes_streams())) {
@@ -66,8 +66,9 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   order_streams(from, to);
 }
 
-// Returns the pinned tensor for a queued copy: the allocator keeps the memory until the stream has
-// run. A captured copy may run at any time, so it holds the memory until its graph is destroyed.
+// Returns the pinned tensor that a queued copy uses. The allocator keeps the memory until the
+// stream has run the copy. A captured copy may run at any time, so it owns the memory until its
+// graph is destroyed.
 at::Tensor pinned_for_kernel(c10::DeviceIndex device, const at::Tensor& tensor) {
   return is_capturing(current_native_stream(device)) ? tensor.detach() : view_host_memory(tensor);
 }
@@ -87,7 +88,8 @@ void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_block
                   "copy from pinned memory with non_blocking=True does not wait",
                   device);
   }
-  // Pinned memory must be read in stream order, because an earlier copy may still write to it.
+  // Do not stage pinned memory: it must be read in stream order, because an earlier copy may still
+  // write to it.
   if (bytes <= kStageBytes && orStreamQuery(current_native_stream(device)) != orSuccess &&
       !is_pinned(src.const_data_ptr())) {
     queue_copy(device, dst, copy_host_tensor(src));
@@ -109,7 +111,7 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
   copy_and_wait(device, dst, src);
 }
 
-// Throws, at the call, the error that the kernel would throw for shapes that do not match.
+// If the shapes do not match, throws the kernel's error immediately, in the call.
 void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
   if (C10_LIKELY(src.sizes() == dst.sizes())) {
     return;
@@ -119,7 +121,7 @@ void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
               " doesn't match the broadcast shape ", shape);
 }
 
-// Returns whether a copy would change nothing. In that case the CPU accepts tensors that it
+// Returns whether the copy would change nothing. For such a copy, the CPU accepts tensors that it
 // otherwise rejects, such as a tensor with internal overlap.
 bool is_copy_of_itself(const at::Tensor& src, const at::Tensor& dst) {
   return dst.is_same(src) ||
@@ -127,8 +129,8 @@ bool is_copy_of_itself(const at::Tensor& src, const at::Tensor& dst) {
           dst.strides() == src.strides() && same_elements(dst, src));
 }
 
-// Checks overlap like the CPU's TensorIterator: written memory must not be read in a different
-// order.
+// Checks overlap like the CPU's TensorIterator: the source must not overlap the destination in a
+// different element order.
 void check_overlap(const at::Tensor& src, const at::Tensor& dst) {
   at::assert_no_internal_overlap(dst);
   if (src.storage().is_alias_of(dst.storage())) {
@@ -195,8 +197,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
 }
 
-// Copies handle the conjugate and negative bits themselves. Without these registrations, torch
-// would first resolve the bits with a clone(), which is itself a copy, and so recurse infinitely.
+// Copies apply the conjugate and negative bits themselves. Without these registrations, torch would
+// first resolve the bits with clone(). Because clone() copies, too, this would be an infinite
+// recursion.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

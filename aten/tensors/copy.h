@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Copies to the device, from it, within it and between devices, with conversion of dtype and
-// layout, and broadcasting. copy.cc decides on which stream a copy runs and whether the host waits
-// for it:
+// Copies to the device, from the device, within a device and between devices, including conversion
+// of dtype and layout, and broadcasting. copy.cc decides on which stream a copy runs and whether
+// the host waits for it:
 //
-//   within a device      queued on its current stream
-//   between devices      queued on the source's current stream, after the destination's stream,
-//                        which then waits for it
-//   from pinned memory   with non_blocking: queued; the memory is not reused before the copy has
-//                        run. Without: complete, in stream order, when the call returns
-//   from pageable memory complete when the call returns if the stream is idle or the copy is large;
-//                        otherwise copied to a staging buffer and queued. The caller may change the
-//                        source after the call
-//   to the host          complete when the call returns, except for a copy to pinned memory with
-//                        non_blocking
+//   within a device      The copy is queued on the device's current stream.
+//   between devices      The copy is queued on the source's current stream, after the work of the
+//                        destination's stream, which then waits for the copy.
+//   from pinned memory   With non_blocking, the copy is queued, and the memory is not reused before
+//                        the copy has run. Otherwise the copy runs in stream order and is complete
+//                        when the call returns.
+//   from pageable memory If the stream is idle or the copy is large, the copy is complete when the
+//                        call returns. Otherwise the source is copied to a staging buffer, and the
+//                        copy is queued. In both cases, the caller may then change the source.
+//   to the host          The copy is complete when the call returns, except for a copy to pinned
+//                        memory with non_blocking.
 //
-// The copy kernel moves the elements. Without one, copies between contiguous tensors of the same
-// dtype are driver copies, and all others go through the host (host_copy.h). A vendor starts with
-// that and registers a device copy kernel later.
+// The copy kernel moves the elements. Without one, the driver copies between contiguous tensors of
+// the same dtype, and all other copies go through the host (host_copy.h). A vendor can start
+// without a copy kernel and register one later.
 //
-// Any thread may call it.
+// Any thread may copy.
 #ifndef ATEN_TENSORS_COPY_H_
 #define ATEN_TENSORS_COPY_H_
 
@@ -28,10 +29,10 @@
 
 namespace openreg {
 
-// Copies `src` to `dst` on the current stream of `device`. At least one is a device tensor; the
-// other may be a CPU tensor. Their shapes are equal or `src` broadcasts; they do not overlap and
-// are not empty. If `awaited`, the caller waits for the stream next. Otherwise the kernel may own a
-// CPU tensor, whose memory is kept until the stream has run.
+// Copies `src` to `dst` on the current stream of `device`. At least one of them is a device tensor;
+// the other may be a CPU tensor. Their shapes are equal, or `src` can be broadcast. They do not
+// overlap and are not empty. If `awaited` is true, the caller waits for the stream next. Otherwise
+// the kernel may own a CPU tensor, whose memory is kept until the stream has run the copy.
 using CopyKernel = void (*)(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                             bool awaited);
 
@@ -39,13 +40,13 @@ using CopyKernel = void (*)(c10::DeviceIndex device, const at::Tensor& dst, cons
 // this function. If no reader is set, the driver copies the element.
 using ScalarReader = at::Scalar (*)(const at::Tensor& self);
 
-// Set the process's copy kernel and scalar reader. Called while a library is loaded, before any
-// copy.
+// Set the copy kernel and the scalar reader of the process. Called while a library is loaded,
+// before any copy.
 void set_copy_kernel(CopyKernel kernel);
 void set_scalar_reader(ScalarReader reader);
 
-// Returns whether both tensors have the same sizes, dtype and lazy bits, so that bytes can be
-// copied if the layouts agree too.
+// Returns whether both tensors have the same sizes, dtype and lazy bits. If their layouts are
+// equal, too, a copy can copy bytes.
 bool same_elements(const at::Tensor& dst, const at::Tensor& src);
 
 }  // namespace openreg

@@ -20,7 +20,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::PrivateUse1);
 
-// Returns the device of a factory call: the requested device, otherwise the current one.
+// Returns the device for a factory call: the requested device, or else the current device.
 c10::DeviceIndex device_of(std::optional<at::Device> device) {
   return resolve_device(device.has_value() ? device->index() : static_cast<c10::DeviceIndex>(-1));
 }
@@ -32,7 +32,7 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_mem
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
-// Fills a new tensor if torch.use_deterministic_algorithms guarantees defined contents.
+// Fills a new tensor if torch.use_deterministic_algorithms requires defined contents.
 void fill_if_deterministic(at::Tensor& tensor) {
   const at::Context& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() &&
@@ -62,7 +62,7 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
   return result;
 }
 
-// Creates a zero tensor without memory, for autograd's undefined tangents.
+// Creates a zero tensor without memory. Autograd uses such tensors for undefined tangents.
 at::Tensor efficient_zero_tensor(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                                  std::optional<bool> pin_memory) {
@@ -83,8 +83,8 @@ using IndicesKernel = at::Tensor (*)(int64_t, int64_t, int64_t, std::optional<at
                                      std::optional<at::Layout>, std::optional<at::Device>,
                                      std::optional<bool>);
 
-// Implements tril_indices and triu_indices. The CPU kernels allocate their result, so it is
-// computed at the call and copied like other host data.
+// Implements tril_indices and triu_indices. The CPU kernels allocate their result themselves.
+// Therefore they run during the call, and the result is copied to the device like other host data.
 template <IndicesKernel kKernel>
 at::Tensor indices(int64_t rows, int64_t columns, int64_t offset,
                    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
@@ -96,8 +96,8 @@ at::Tensor indices(int64_t rows, int64_t columns, int64_t offset,
       .to(at::Device(kOpenRegType, index));
 }
 
-// Creates a 0-dim tensor. torch creates one from a Python scalar in x[i] = 2 or where(). The CPU's
-// function rounds a value that the dtype cannot represent to infinity, while fill_() rejects it.
+// Creates a 0-dim tensor. torch calls it with a Python scalar in x[i] = 2 or where(). If the dtype
+// cannot represent the value, the CPU's function rounds it to infinity, while fill_() rejects it.
 at::Tensor scalar_tensor(const at::Scalar& scalar, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin_memory) {

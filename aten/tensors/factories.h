@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Creates device tensors for kernels, without reading or changing the current device. Their
-// contents are undefined. The operators empty.memory_format, empty_strided and so on are in
-// factories.cc. Any thread may call these functions.
+// Creates device tensors for kernels, without reading or changing the current device. The contents
+// of the tensors are undefined. factories.cc also implements the operators empty.memory_format,
+// empty_strided and so on. Any thread may call these functions.
 #ifndef ATEN_TENSORS_FACTORIES_H_
 #define ATEN_TENSORS_FACTORIES_H_
 

@@ -20,12 +20,13 @@ void copy_bytes(c10::DeviceIndex device, void* dst, const void* src, size_t byte
   OPENREG_CHECK(orMemcpyAsync(dst, src, bytes, orMemcpyDefault, current_native_stream(device)));
 }
 
-// Returns the number of bytes from the first element to the last.
+// Returns the number of bytes from the beginning of the first element to the end of the last.
 size_t extent(const at::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
 }
 
-// Copies a device tensor to a new CPU tensor. The copy waits, because that memory is pageable.
+// Copies a device tensor to a new CPU tensor. The copy has finished when the function returns,
+// because the memory is pageable.
 at::Tensor read(c10::DeviceIndex device, const at::Tensor& tensor) {
   at::Tensor host = empty_host_tensor_like(tensor);
   copy_bytes(device, host.mutable_data_ptr(), tensor.const_data_ptr(), extent(tensor));
@@ -40,7 +41,7 @@ void copy_through_host(c10::DeviceIndex device, const at::Tensor& dst, const at:
     copy_bytes(device, dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes());
     return;
   }
-  // The CPU tensor is accessed on this thread, so earlier work on the stream must have finished.
+  // This thread accesses the CPU tensor, so earlier work on the stream must have finished.
   if (!is_device(src) || !is_device(dst)) {
     synchronize_stream(current_native_stream(device));
   }

@@ -36,12 +36,12 @@ at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Te
 }
 
 at::Tensor view_host_memory(const at::Tensor& tensor) {
-  // Leave inference mode, because kernels in other modes could not use an inference tensor.
+  // Leave inference mode, because kernels in other modes cannot use an inference tensor.
   const c10::InferenceMode normal(/*enabled=*/false);
   const c10::StorageImpl& source = *tensor.storage().unsafeGetStorageImpl();
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), source.nbytes(),
-      // No deleter: the memory belongs to the original.
+      // There is no deleter, because the original tensor owns the memory.
       c10::DataPtr(source.data_ptr().get(), c10::Device(c10::kCPU)),
       /*allocator=*/nullptr, /*resizable=*/false));
   return view_storage(std::move(storage), c10::DispatchKey::CPU, tensor);

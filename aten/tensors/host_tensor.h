@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Creates CPU tensors that outlive a call. When a queued kernel or copy runs, the caller's tensor
-// may have been changed or freed, and a worker must not drop the last reference to a tensor that
-// has a Python object. Any thread may call these functions.
+// Creates CPU tensors that can outlive a call. They are needed because the caller may change or
+// free its own tensor before a queued kernel or copy runs, and because a worker must not drop the
+// last reference to a tensor that has a Python object. Any thread may call these functions.
 #ifndef ATEN_TENSORS_HOST_TENSOR_H_
 #define ATEN_TENSORS_HOST_TENSOR_H_
 
@@ -10,8 +10,8 @@
 
 namespace openreg {
 
-// Returns a new CPU tensor with the metadata of `tensor`, which may be a device tensor. Its
-// elements are undefined; expanded dimensions stay expanded.
+// Returns a new CPU tensor with the metadata of `tensor`, which may be a device tensor. The
+// elements are undefined. Expanded dimensions stay expanded.
 at::Tensor empty_host_tensor_like(const at::Tensor& tensor);
 
 // Returns a copy of a CPU tensor in new memory. Expanded dimensions stay expanded.
@@ -21,7 +21,7 @@ at::Tensor copy_host_tensor(const at::Tensor& tensor);
 // `storage`.
 at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like);
 
-// Returns another tensor over the memory of a CPU tensor, which must be kept alive by other means.
+// Returns another tensor over the memory of a CPU tensor. The caller must keep the memory alive.
 // The result has its own storage object of the same size, and is never an inference tensor.
 at::Tensor view_host_memory(const at::Tensor& tensor);
 

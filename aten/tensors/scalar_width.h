@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Determines which dtypes can represent a scalar: kernels reject scalars that a tensor's dtype
-// cannot represent. Any thread may call these functions.
+// Determines which dtypes can represent a scalar. This matters because kernels reject a scalar that
+// the tensor's dtype cannot represent. Any thread may call these functions.
 #ifndef ATEN_TENSORS_SCALAR_WIDTH_H_
 #define ATEN_TENSORS_SCALAR_WIDTH_H_
 
@@ -16,8 +16,9 @@
 
 namespace openreg {
 
-// Returns the interval between limits of torch's dtypes that contains a value; 0 if every dtype can
-// represent it. Integer limits are listed twice, because some operators accept the next number too.
+// Returns the number of the interval between limits of torch's dtypes that contains a value, or 0
+// if every dtype can represent the value. Integer limits are listed twice, because some operators
+// also accept the first integer beyond the limit.
 inline uint64_t width_of(double value) {
   constexpr double kLimits[] = {127,
                                 128,
@@ -47,12 +48,12 @@ inline uint64_t width_of(double value) {
     }
     ++width;
   }
-  // Infinity is one step beyond the last limit, NaN two.
+  // Infinity is one interval beyond the last limit; NaN is two intervals beyond it.
   return width == 0 ? 0 : (width + (std::isnan(value) ? 1 : 0)) * 2 + (value < 0 ? 1 : 0);
 }
 
-// Returns only the width, for operators whose meta() has checked the rest. Complex scalars have a
-// separate width, because real dtypes cannot represent them.
+// Returns the width of a scalar, for operators whose meta() has checked everything else. Complex
+// scalars have a separate width, because real dtypes cannot represent them.
 inline uint64_t width_of(const c10::Scalar& scalar) {
   constexpr uint64_t kComplex = 64;
   if (scalar.isComplex()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Operators on sparse, quantized and nested tensors (tensor_parts.h) that access no data: they
-// create a tensor, query it, or change its parts. torch's CPU functions work for every device and
-// are registered here. Operators that compute use the fallback (//aten/fallback). Any thread may
-// call them.
+// create a tensor, query it, or change its parts. torch's CPU functions for these operators work
+// for every device, so this file registers them. Operators that compute use the fallback
+// (//aten/fallback). Any thread may call the operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_coalesced_native.h>
 #include <ATen/ops/_empty_affine_quantized_native.h>
@@ -60,7 +60,7 @@
 namespace openreg {
 namespace {
 
-// Calls a torch factory with the device of its options as the current device, because torch's
+// Calls a torch factory while the device in its options is the current device, because torch's
 // sparse objects use the current device.
 template <auto kFactory, class Signature>
 struct OnDevice;
@@ -81,8 +81,8 @@ struct OnDevice<kFactory, at::Tensor (*)(Arguments...)> {
 template <auto kFactory>
 constexpr auto on_device = &OnDevice<kFactory, decltype(kFactory)>::call;
 
-// Copies to a quantized tensor. A floating-point source is quantized like the destination; a
-// quantized source passes its quantizer to the destination.
+// Copies to a quantized tensor. A floating-point source is quantized with the quantizer of the
+// destination. If the source is quantized, the destination adopts its quantizer.
 at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(dst.is_quantized(),
               "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use "
@@ -113,8 +113,8 @@ at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non
   return dst;
 }
 
-// Implements _to_copy for a nested tensor. torch's kernel is written for the CPU; here only the
-// buffer is copied, and the sizes and strides stay on the CPU.
+// Implements _to_copy for a nested tensor, because torch's kernel works only on the CPU. Only the
+// buffer is copied; the sizes and strides stay on the CPU.
 at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                           std::optional<at::Layout> layout, std::optional<at::Device> device,
                           std::optional<bool> pin_memory, bool non_blocking,
@@ -128,8 +128,8 @@ at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> 
   return make_from_parts(self, {buffer});
 }
 
-// Registers the factories for quantized tensors. Both keys need them, because a factory is called
-// without a tensor, or with one that is not quantized.
+// Registers the factories for quantized tensors. They are registered for two dispatch keys, because
+// a factory is called either without a tensor or with a tensor that is not quantized.
 void make_quantized_tensors(torch::Library& library) {
   library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
   library.impl("_empty_per_channel_affine_quantized",
@@ -206,7 +206,8 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
   library.impl("_nested_tensor_storage_offsets",
                TORCH_FN(at::native::_nested_tensor_storage_offsets));
   library.impl("_to_copy", TORCH_FN(nested_to_copy));
-  // Applies dropout to the buffer. The CPU kernel takes no generator and would use the CPU's.
+  // torch's function applies dropout to the buffer. The fallback would use the CPU's generator,
+  // because the operator has no generator argument.
   library.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));
 }
 

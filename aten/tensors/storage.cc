@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// torch's functions for set_ and resize_ grow a storage with memcpy on the CPU; here the hooks grow
+// torch's functions for set_ and resize_ grow a storage with memcpy on the CPU. Here the hooks grow
 // it with a copy in stream order (runtime/c10/hooks.cc). torch's _lazy_clone shares memory until
-// one side is written, which does not work for this device: torch handles neither the device nor
-// the streams of such memory, and throws an exception. Here the copy is made immediately.
+// either tensor is written. This does not work for this device: torch handles neither the device
+// nor the streams of such memory, and throws an exception. Therefore the function in this file
+// copies immediately.
 #include "aten/tensors/storage.h"
 
 #include <ATen/Context.h>
@@ -27,7 +28,7 @@ c10::Storage make_empty_storage(c10::DeviceIndex device) {
   return make_storage(allocate_on(device, 0), 0);
 }
 
-// Grows the tensor's storage to at least this many bytes; 0 bytes require no change.
+// Grows the tensor's storage to at least this many bytes. Does nothing for 0 bytes.
 void grow_storage(const at::Tensor& tensor, size_t bytes) {
   if (bytes == 0) {
     return;
@@ -57,7 +58,7 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   at::detail::check_size_nonnegative(sizes);
   const auto old_bytes = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
-    // The storage comes first: if it cannot grow, the tensor stays unchanged.
+    // Grow the storage first: if this fails, the tensor stays unchanged.
     grow_storage(self,
                  std::find(sizes.begin(), sizes.end(), 0) != sizes.end()
                      ? 0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Queries about tensors, for the packages in //aten. Any thread may call these functions.
+// Functions that query properties of tensors, for the packages in //aten. Any thread may call them.
 #ifndef ATEN_TENSORS_TENSOR_H_
 #define ATEN_TENSORS_TENSOR_H_
 

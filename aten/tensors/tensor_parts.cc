@@ -68,8 +68,8 @@ at::Tensor make_quantized(const at::Tensor& like, const std::vector<at::Tensor>&
   return result;
 }
 
-// Returns a part that does not require grad. Called below autograd, where the parts of a tensor
-// that requires grad are not in its graph.
+// Returns the part, or a detached tensor if the part requires grad. Below autograd, the parts of a
+// tensor that requires grad are not in its graph.
 at::Tensor detached(const at::Tensor& part) { return part.requires_grad() ? part.detach() : part; }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Views and metadata: new tensors over existing memory. Nothing here accesses memory, a stream or
-// the driver: torch's CPU functions handle only sizes, strides and storages. They must be
-// registered nevertheless, because the boxed fallback would copy. Any thread may call them.
+// Views and metadata: new tensors over existing memory. None of these functions accesses memory, a
+// stream or the driver: torch's CPU functions handle only sizes, strides and storages. They are
+// registered for the device, because the boxed fallback would copy. Any thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_nested_view_from_buffer_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -22,10 +22,10 @@
 namespace openreg {
 namespace {
 
-// Returns whether `self` can take over the contents of `from` and stay the same object. Module.to()
+// Returns whether `self` can adopt the contents of `from` and remain the same object. Module.to()
 // moves parameters in this way, so that optimizers and lazy layers keep their references. torch's
-// own check uses a list of backends that does not include PrivateUse1, but strided tensors of the
-// CPU and of the device are objects of the same class.
+// own check uses a list of backends without PrivateUse1, although strided tensors of the CPU and of
+// the device are objects of the same class.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto plain = [](const at::Tensor& tensor) {
     return (tensor.is_cpu() || is_device(tensor)) && !has_parts(tensor) &&

@@ -32,7 +32,7 @@ namespace {
 
 using Numbers = c10::SmallVector<int64_t, 6>;
 
-// Returns whether `stream` is being captured. Does not use is_capturing(), because the program may
+// Returns whether `stream` is being captured. is_capturing() is unsuitable, because the program may
 // have destroyed the stream.
 bool is_captured(orStream_t stream) {
   orStreamCaptureStatus status = orStreamCaptureStatusNone;
@@ -52,22 +52,22 @@ py::object wrapped(at::Tensor tensor) {
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
 }
 
-// The requirements for one of a call's inputs.
+// The requirements for one input of a call.
 struct Operand {
-  py::object number;  // an input that is not a tensor must be equal to this
+  py::object number;  // the required value of an input that is not a tensor
   Numbers sizes;
   Numbers strides;
-  const void* address = nullptr;  // the address of the elements; null if the input is copied
+  const void* address = nullptr;  // where the elements were captured; null if copied
   at::Tensor buffer;              // the copy that the graph reads
   Numbers copied_sizes;           // `sizes`, with dimensions of stride 0 reduced to 1
   at::Tensor copied;              // the buffer viewed with copied_sizes
-  bool written = false;           // the graph writes to the buffer, so it is copied back
+  bool written = false;           // the graph writes to the buffer, which must be copied back
 
   bool has_layout_of(const at::Tensor& tensor) const {
     return tensor.sizes() == c10::IntArrayRef(sizes) &&
            tensor.strides() == c10::IntArrayRef(strides);
   }
-  // Returns a view of an input with this layout; the view contains no element twice.
+  // Returns a view of an input with this layout. The view contains each element only once.
   at::Tensor elements_of(const at::Tensor& tensor) const {
     return c10::IntArrayRef(copied_sizes) == c10::IntArrayRef(sizes)
                ? tensor
@@ -75,14 +75,14 @@ struct Operand {
   }
 };
 
-// Describes one of a call's results.
+// Describes one result of a call.
 struct Result {
   enum class Kind : uint8_t { kObject, kInput, kViewOfInput, kOwned };
   Kind kind = Kind::kObject;
-  py::object object;         // kObject: not a tensor; returned by every call
+  py::object object;         // kObject: not a tensor; all calls return it
   size_t input = 0;          // kInput, kViewOfInput: the index of the input
   at::Tensor recorded;       // kOwned: the tensor in the graph's memory
-  c10::DispatchKeySet keys;  // kViewOfInput: this member and those below
+  c10::DispatchKeySet keys;  // kViewOfInput: this member and all following ones
   caffe2::TypeMeta dtype;
   Numbers sizes;
   Numbers strides;
@@ -98,10 +98,10 @@ struct Result {
   }
 };
 
-// A storage in the graph's memory that holds results.
+// A storage in the graph's memory that contains results.
 struct Owned {
   c10::Storage storage;
-  size_t uses;  // references held by the recording itself
+  size_t uses;  // number of references that the recording itself owns
 };
 
 class Recording {
@@ -131,12 +131,14 @@ class Recording {
   ~Recording() = default;
 
   // Replays the graph for these inputs and clears their list. Returns None, without any effect, if
-  // the recording does not fit the inputs, is occupied, or would be replayed on a captured stream.
+  // the inputs do not match the recording, if the recording is occupied, or if the stream is being
+  // captured.
   py::object run(const py::list& inputs) {
     if (!fits(inputs) || is_occupied()) {
       return py::none();
     }
-    // A replay cannot be queued on a captured stream, nor wait for one.
+    // While a stream is being captured, no replay can be queued on it, and no stream can wait for
+    // it.
     const c10::Stream stream = current_stream(device_);
     const orStream_t last = last_native_.load(std::memory_order_acquire);
     if (is_captured(native_stream(stream)) || (last != nullptr && is_captured(last))) {
@@ -148,7 +150,7 @@ class Recording {
         given.push_back(THPVariable_Unpack(item(inputs, i)));
       }
     }
-    // The results occupy the recording: from here on no other thread uses it.
+    // The results occupy the recording, so from here on no other thread uses it.
     py::list results = take_results(inputs);
     {
       const py::gil_scoped_release no_gil;
@@ -275,8 +277,8 @@ class Recording {
     return true;
   }
 
-  // Returns whether the graph copies `input` or finds it at the captured address. `input` must have
-  // the operand's layout.
+  // Returns whether the graph copies `input`, or `input` is at the captured address. The layout of
+  // `input` must be that of the operand.
   static bool is_at_address(const Operand& operand, PyObject* input) {
     return operand.number || operand.buffer.defined() ||
            THPVariable_Unpack(input).const_data_ptr() == operand.address;
@@ -339,8 +341,8 @@ class Recording {
     }
   }
 
-  // Makes `stream` wait for all work queued on the last call's stream, which may still read the
-  // results that this replay overwrites.
+  // Makes `stream` wait for all work that is queued on the stream of the last call. This work may
+  // still read the results, which the replay overwrites.
   void follow(const c10::Stream& stream) {
     if (last_ && *last_ != stream) {
       orStreamCaptureStatus status = orStreamCaptureStatusNone;
@@ -363,7 +365,7 @@ class Recording {
   std::vector<Owned> owned_;
   std::shared_ptr<Graph> graph_;
 
-  std::mutex queueing_;  // held while work is queued; its holder never waits for the GIL
+  std::mutex queueing_;  // held while work is queued; its owner never waits for the GIL
   std::optional<c10::Stream> last_;
   std::atomic<orStream_t> last_native_ = nullptr;
 };

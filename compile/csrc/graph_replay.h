@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Replays a function's captured graph at each call, for torch.compile(mode="reduce-overhead").
-// compile/torch_openreg_compile/replay.py decides what is captured, and when it is captured.
+// Replays the captured graph of a function at each call, for torch.compile(mode="reduce-overhead").
+// compile/torch_openreg_compile/replay.py decides what to capture and when.
 //
-// A Recording is one capture of a function that takes tensors and integers. It owns the graph, the
-// buffers for copied inputs, and the memory of the results, which is the graph's own pool.
-// Recordings do not share pools: the temporary memory of one would overlap the results of another.
-// A Recording does not own the other inputs: a call must pass them at the addresses at which they
-// were captured. Results share the graph's memory, so a Recording is occupied as long as a result
-// from its last replay exists; a call that finds it occupied needs another Recording.
+// A Recording is one capture of a function whose arguments are tensors and integers. It owns the
+// graph, the buffers for copied inputs, and the memory of the results, which comes from the graph's
+// own pool. Recordings do not share pools, because the temporary memory of one Recording would
+// overlap the results of another. A Recording does not own the other inputs: a call must pass them
+// at the addresses at which they were captured. Results are in the graph's memory. Therefore a
+// Recording is occupied as long as a result of its last replay exists, and a call that finds it
+// occupied needs another Recording.
 //
-// Any thread that holds the GIL may call a Recording. The GIL is released while work is being
-// queued.
+// Any thread that holds the GIL may call a Recording. The GIL is released while work is queued.
 #ifndef COMPILE_CSRC_GRAPH_REPLAY_H_
 #define COMPILE_CSRC_GRAPH_REPLAY_H_
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel.h - the parts of generated C++ kernels other than their loops. It needs only the standard
-// library. Generated code contains the text of this file before a kernel, and before the code that
-// launches the kernel from Python (kernel_launch.h) or from C++ (kernel_call.h).
+// kernel.h - all parts of generated C++ kernels except their loops. The file needs only the
+// standard library. Generated code contains the text of this file before each kernel, and before
+// the code that launches the kernel from Python (kernel_launch.h) or from C++ (kernel_call.h).
 //
-// Arguments are passed as bytes that the launch copies. They hold no references to tensors: stream
-// order protects the memory. A kernel may run any number of times with the same bytes, because
-// graphs replay it.
+// Arguments are passed as bytes, which the launch copies. They contain no references to tensors,
+// because stream order protects the memory. A kernel may run any number of times with the same
+// bytes, because graphs replay it.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_H_
 
@@ -26,31 +26,32 @@
 
 namespace openreg_generated {
 
-// Properties of a kernel that are known when it is generated. Each site is in static storage.
+// The properties of a kernel that are known when it is generated. A KernelSite is in static
+// storage.
 struct KernelSite {
   const char* name;
-  bool parallel;   // the kernel has parallel regions
-  bool pointwise;  // the result does not depend on the number of threads
+  bool parallel;   // whether the kernel has parallel regions
+  bool pointwise;  // whether the result is independent of the number of threads
 };
 
 #ifdef _OPENMP
-// Returns the number of threads for a parallel region that was generated for `most` threads: no
-// more than the kernel has.
+// Returns the number of threads for a parallel region that was generated for `most` threads. It is
+// limited by the number of threads that the kernel may use.
 inline int team(int most) { return std::min(most, omp_get_max_threads()); }
 #endif
 
-// Keeps the first exception of a kernel's loops, because exceptions must not leave a parallel
+// Stores the first exception of a kernel's loops, because exceptions must not leave a parallel
 // region.
 class Failure {
  public:
-  // Keeps the current exception unless one is already kept. Called in a catch clause.
+  // Stores the current exception unless another one is already stored. Called in a catch clause.
   void keep() noexcept {
     if (!kept_.exchange(true)) {
       exception_ = std::current_exception();
     }
   }
-  // Rethrows the kept exception, if any. Must be called outside of parallel regions, whose end
-  // synchronizes this function with keep().
+  // Rethrows the stored exception, if any. Must be called outside of parallel regions, because the
+  // end of a region synchronizes this function with keep().
   void rethrow() const {
     if (exception_ != nullptr) {
       std::rethrow_exception(exception_);
@@ -62,8 +63,8 @@ class Failure {
   std::exception_ptr exception_;
 };
 
-// The arguments of one launch, one word each. If bit i of `values` is set, words[i] is the element
-// itself instead of the address of the elements.
+// The arguments of one launch, with one word per argument. If bit i of `values` is set, words[i]
+// contains the element itself; otherwise it contains the address of the elements.
 template <class... Parameters>
 struct Arguments {
   static constexpr size_t kCount = sizeof...(Parameters);

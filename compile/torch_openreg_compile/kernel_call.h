@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_call.h - launches kernels from generated C++ code, without Python: in a program, or in a
-// package that was compiled ahead of time.
+// kernel_call.h - launches kernels from generated C++ code, without Python. The code is part of a
+// program, or of a package that was compiled ahead of time.
 //
 // The two extern "C" functions are defined in libopenreg_aoti.so (aten/aoti). They throw
 // exceptions. Any thread may call them.
@@ -19,8 +19,8 @@
 #include "compile/torch_openreg_compile/kernel.h"
 
 extern "C" {
-// Converts the program's address `data` to the address that kernels use. Returns false for host
-// memory.
+// Stores the kernel address of `data`, an address of the program, in `word`. Returns false if
+// `data` is in host memory.
 bool openreg_kernel_address(const void* data, uint64_t* word);
 // Queues run() with a copy of the arguments on the device's current stream.
 void openreg_kernel_launch(const char* name, bool parallel, bool pointwise, int64_t device,
@@ -30,8 +30,8 @@ void openreg_kernel_launch(const char* name, bool parallel, bool pointwise, int6
 
 namespace openreg_generated {
 
-// Stores one argument of the kernel. A CPU operand must have one element and be read-only: its
-// value is stored instead of its address.
+// Stores one argument of the kernel. A CPU operand must be read-only and have one element. For such
+// an operand, the value is stored instead of the address.
 template <class T, class... Parameters>
 void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const char* kernel) {
   if constexpr (std::is_pointer_v<T>) {

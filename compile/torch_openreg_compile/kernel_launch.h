@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_launch.h - turns C++ that torch's compiler generates into a device kernel.
+// kernel_launch.h - turns C++ code that torch's compiler generates into a device kernel.
 //
 // Two sides share this file. The extension module torch_openreg._C provides a KernelApi in a
-// capsule. A generated module imports that and defines, after the text of this file, one function
+// capsule. A generated module imports the capsule and defines, after the text of this file, one
+// function
 //
 //   extern "C" void kernel(const float* in, float* out, int64_t size);
 //
-// which Python calls with the kernel's cost and its arguments: tensors and integers. The file needs
-// only Python and the standard library, so that it compiles quickly.
+// Python calls this function with the kernel's cost and its arguments, which are tensors and
+// integers. The file includes only Python and the standard library, so that it compiles quickly.
 //
-// Python calls the function with the GIL held; the kernel runs on a thread chosen by the device.
+// Python calls the function while it holds the GIL. The kernel runs on a thread chosen by the
+// device.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
 
@@ -25,26 +27,26 @@
 
 namespace openreg_generated {
 
-// The functions set a Python error if they fail.
+// The interface to the runtime. Its functions set a Python error if they fail.
 struct KernelApi {
   static constexpr const char* kCapsule = "torch_openreg._C.kernel_api";
   static constexpr int64_t kVersion = 1;
 
   int64_t version;
-  // Stores the address that kernels use for a tensor's elements in `word` and returns 1. For a
-  // read-only CPU operand with one element of `bytes` bytes, stores the element itself and returns
-  // 0. Returns -1 for any other tensor or object. `device` is the device of the previous operands,
-  // initially -1.
+  // Stores the kernel address of a tensor's elements in `word` and returns 1. For a read-only CPU
+  // operand with one element of `bytes` bytes, stores the element itself and returns 0. For any
+  // other tensor or object, returns -1. `device` is the device of the previous operands, initially
+  // -1.
   int (*operand)(PyObject* tensor, size_t bytes, bool written, uint64_t* word, int64_t* device);
-  // Queues run() with a copy of the arguments on the current stream of `device`. `cost` counts
-  // elementary operations of about a quarter of a nanosecond. Returns 0 on success and -1 on
-  // failure.
+  // Queues run() with a copy of the arguments on the current stream of `device`. `cost` is a number
+  // of elementary operations, each of about a quarter of a nanosecond. Returns 0 on success and -1
+  // on failure.
   int (*launch)(const KernelSite& site, int64_t device, int64_t cost, void (*run)(void* arguments),
                 const void* arguments, size_t bytes);
 };
 
-// Converts an argument from Python. Returns false and sets an error if it does not fit the
-// parameter. `device` is the device of the previous operands.
+// Converts an argument from Python. If the argument does not fit the parameter, sets an error and
+// returns false. `device` is the device of the previous operands.
 template <class T, class... Parameters>
 bool set_argument(const KernelApi& api, Arguments<Parameters...>* packed, size_t index,
                   PyObject* given, int64_t* device) {
@@ -71,8 +73,8 @@ bool set_arguments(const KernelApi& api, Arguments<Parameters...>* packed, PyObj
   return (set_argument<Parameters>(api, packed, kIndices, given[kIndices], device) && ...);
 }
 
-// Launches the kernel for a call from Python: given[0] is the cost, followed by one argument per
-// parameter.
+// Launches the kernel for a call from Python. given[0] is the cost; one argument per parameter
+// follows.
 template <class... Parameters>
 PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Parameters...),
                PyObject* const* given, Py_ssize_t count) {
@@ -97,7 +99,8 @@ PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Pa
   Py_RETURN_NONE;
 }
 
-// Returns the runtime's functions, or null with a Python error if no compatible runtime exists.
+// Returns the runtime's functions. If there is no compatible runtime, sets a Python error and
+// returns null.
 inline const KernelApi* find_api() {
   const auto* api = static_cast<const KernelApi*>(PyCapsule_Import(KernelApi::kCapsule, 0));
   if (api != nullptr && api->version != KernelApi::kVersion) {

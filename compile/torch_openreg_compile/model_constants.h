@@ -2,13 +2,14 @@
 //
 // model_constants.h - places the constants of an ahead-of-time compiled model in device memory.
 //
-// torch's code around a model stores constants that are part of the library, or that must be
-// copied, in one block of memory: it calls memcpy(place, source, bytes) and then creates a tensor
-// from `place`. For devices other than torch's own, this block is in host memory. Here memcpy only
-// records the source and does not write to `place`; a device tensor gets its own memory, to which
-// the source is copied on the current stream. Constants on the CPU are handled as in torch.
+// torch's code around a model stores some constants in one block of memory: those that are part of
+// the library, and those that must be copied. For each, it calls memcpy(place, source, bytes) and
+// then creates a tensor from `place`. For devices other than torch's own, this block is in host
+// memory. Therefore the memcpy in this file only records the source and does not write to `place`.
+// When a device tensor is created, it gets its own memory, to which the source is copied on the
+// current stream. Constants on the CPU are handled as in torch.
 //
-// Must be included before torch's headers. The recorded source is thread-local.
+// This file must be included before torch's headers. The recorded source is thread-local.
 #ifndef TORCH_OPENREG_COMPILE_MODEL_CONSTANTS_H_
 #define TORCH_OPENREG_COMPILE_MODEL_CONSTANTS_H_
 
@@ -30,7 +31,7 @@ struct ConstantCopy {
 
 inline thread_local ConstantCopy noted_copy;
 
-// Owns a handle's tensor.
+// Owns the tensor of a handle.
 class ConstantTensor {
  public:
   ConstantTensor() = default;
@@ -64,7 +65,7 @@ inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* s
   if (copy.bytes == 0) {
     return aoti_torch_empty_strided(ndim, sizes, strides, dtype, device_type, device, result);
   }
-  // Copy all elements in the storage, regardless of the tensor's view of them.
+  // Copy all elements of the storage, even those that are not in the tensor's view.
   uint64_t word = 0;
   const bool on_device = openreg_kernel_address(copy.source, &word);
   const auto elements = static_cast<int64_t>(copy.bytes / aoti_torch_dtype_element_size(dtype));
@@ -87,7 +88,7 @@ inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* s
              : aoti_torch__reinterpret_tensor(target.handle, ndim, sizes, strides, offset, result);
 }
 
-// Creates a strided constant. torch's headers call either of the two overloads.
+// Creates a strided constant. There are two overloads, because torch's headers call either of them.
 inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* sizes,
                                       const int64_t* strides, int64_t offset, int32_t dtype,
                                       int32_t device_type, int32_t device,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The functions of occl.h and window.h for a build without a collective library, because its driver
-// cannot share memory between processes. Each function returns occlSystemError.
+// Stubs for the functions of occl.h and window.h. They are for a build without a collective
+// library, because its driver cannot share memory between processes. Each function returns
+// occlSystemError.
 #include "distributed/occl/occl.h"
 #include "distributed/occl/window.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implements the C functions of occl.h. They check the arguments and use Communicator and Batch.
+// Implements the C functions of occl.h. They check their arguments and call Communicator and Batch.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -60,7 +60,7 @@ Status Named(const char* function, Status status) {
   return status;
 }
 
-// A scope in which the device of a communicator is the thread's current device.
+// Makes the device of a communicator the thread's current device during the lifetime of the object.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -77,7 +77,8 @@ class CurrentDevice {
   int before_ = 0;
 };
 
-// Launches one batch per communicator and stream, in the order of each batch's first call.
+// Launches one batch for each communicator and stream. The batches are launched in the order of
+// their first calls.
 Status LaunchAll(const std::vector<Group::Call>& calls) {
   struct Part {
     const Group::Call* first;
@@ -106,8 +107,8 @@ Status LaunchAll(const std::vector<Group::Call>& calls) {
   return {};
 }
 
-// Copies into the request the scalar of an operator that occlRedOpCreatePreMulSum created, because
-// the operator may be destroyed before the end of a group.
+// Copies the scalar of an operator from occlRedOpCreatePreMulSum into the request, because the
+// program may destroy the operator before the end of a group.
 Status ResolveScale(const Communicator& communicator, Request* request) {
   if (!Reduces(request->operation) || request->op < occlNumOps) {
     return {};
@@ -165,7 +166,7 @@ Status WaitIdle(const Communicator& communicator) {
     if (round < 100) {
       std::this_thread::yield();
     } else if (orInit() == orErrorShutdown) {
-      break;  // the process is exiting, and the device has dropped the enqueued work
+      break;  // the process is exiting, and the device has discarded the enqueued work
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
@@ -173,7 +174,7 @@ Status WaitIdle(const Communicator& communicator) {
   return communicator.Ended();
 }
 
-// One rank's arguments for a split. Ranks exchange them through the slots.
+// The arguments of one rank for a split. Ranks exchange them through the slots.
 struct SplitArguments {
   int32_t color;
   int32_t key;
@@ -182,8 +183,8 @@ struct SplitArguments {
 };
 static_assert(sizeof(SplitArguments) <= kSlotBytes);
 
-// Splits the communicator on the host. All of this rank's operations are done, so nothing else uses
-// the barriers.
+// Splits the communicator on the host. The function first waits for all operations of this rank, so
+// that nothing else uses the barriers.
 Status Split(Communicator& parent, int color, int key, const occlConfig_t& config,
              std::shared_ptr<Communicator>* child) {
   if (Status status = parent.CheckResumed(); !status.ok()) {
@@ -585,7 +586,8 @@ OPENREG_API occlResult_t occlGroupEnd(void) {
   }
   const std::vector<Group::Call> calls = std::exchange(group.calls, {});
   const Status failed = std::exchange(group.failed, {});
-  // After an error, run nothing in the group, because the other ranks would wait for all of it.
+  // After an error, do not run any call of the group, because the other ranks would wait for all of
+  // them.
   return Return(failed.ok() ? Named("occlGroupEnd", LaunchAll(calls)) : failed);
 }
 

@@ -199,7 +199,7 @@ Status Batch::Add(const Request& request) {
   step.descriptor = {operation, request.type, request.op, request.root, request.count, 0, 0, {}};
   if (request.scaled) {
     std::memcpy(step.descriptor.scale, request.scale, sizeof(step.descriptor.scale));
-    // Distinguishes a scaled sum from a plain sum when the ranks compare their operations.
+    // Makes a scaled sum differ from a plain sum when the ranks compare their operations.
     step.descriptor.op = occlNumOps;
   } else if (Reduces(operation) && !CanReduce(request.type, request.op)) {
     return Error(occlInvalidArgument, std::string(TypeName(request.type)) +
@@ -232,8 +232,9 @@ Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   const bool transfers =
       std::all_of(batch->steps_.begin(), batch->steps_.end(),
                   [](const Step& step) { return IsTransfer(step.request.operation); });
-  // Sends and receives are matched by their messages and need no order. Collectives must run in the
-  // order of the calls, including collectives made of messages, whose tags no program uses.
+  // Sends and receives match by peer and tag, so they need no order. Collectives must run in the
+  // order of the calls. This includes collectives that consist of messages, whose tags are
+  // negative.
   const bool in_order =
       !transfers || std::any_of(batch->steps_.begin(), batch->steps_.end(),
                                 [](const Step& step) { return step.request.tag < 0; });
@@ -243,14 +244,15 @@ Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   const char* const name = batch->steps_.size() == 1
                                ? KernelName(batch->steps_[0].request.operation)
                                : KernelName(Operation::kNone);
-  // The kernel runs on the stream's own thread, because it waits for other processes.
+  // The flags are those of a long kernel: it runs on the stream's own thread, because it waits for
+  // other processes.
   const orLaunchAttributes attributes{name, orLaunchHasRepeatable, 0, &kRepeatable};
   Batch* const raw = batch.release();
   communicator->BeginBatch();
   const orError_t error = orLaunchKernel(stream, &Batch::RunOnce, &raw, sizeof(raw), &attributes);
-  // The error is either from a rejected launch or, with launch blocking, from a kernel that has
-  // run. owners_ tells them apart, because a kernel drops its share. At process exit the kernel may
-  // still be running.
+  // Either the launch was rejected, or the kernel has run and failed (with launch blocking).
+  // owners_ distinguishes these cases, because a kernel that has run no longer owns the batch. When
+  // the process is exiting, the kernel may still be running.
   const bool refused = error != orSuccess && error != orErrorShutdown &&
                        raw->owners_.load(std::memory_order_acquire) == 2;
   if (refused || communicator->captured()) {
@@ -283,8 +285,8 @@ orError_t Batch::RunKernel(void* argument) {
 orError_t Batch::RunOnce(void* argument) {
   const orError_t error = RunKernel(argument);
   Batch* const self = *static_cast<Batch**>(argument);
-  // The communicator stays alive until its finished batches are dropped, which happens after
-  // EndBatch.
+  // The communicator stays alive until its finished batches are destroyed, which cannot happen
+  // before EndBatch.
   Communicator* const communicator = self->communicator_.get();
   communicator->AddFinished(self, [](void* batch) { static_cast<Batch*>(batch)->Drop(1); });
   communicator->EndBatch();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// batch.h - operations on one communicator that run as one kernel.
+// batch.h - a batch of operations on one communicator, which run as one kernel.
 //
-// A batch runs its collectives one after the other and then its sends and receives concurrently.
-// The enqueuing thread creates it. From then on, the launch or the graph that captured it owns the
-// batch, and one thread at a time runs it.
+// A batch runs its collectives one after the other, and then its sends and receives concurrently.
+// The enqueuing thread creates the batch. After the launch, the kernel or the graph that captured
+// it owns the batch, and only one thread at a time runs it.
 #ifndef DISTRIBUTED_OCCL_BATCH_H_
 #define DISTRIBUTED_OCCL_BATCH_H_
 
@@ -19,7 +19,8 @@
 
 namespace openreg::occl {
 
-// One operation as requested through the API. The pointers are the program's.
+// One operation, with the arguments of the API call. The pointers are those that the program
+// passed.
 struct Request {
   Operation operation;
   const void* send = nullptr;
@@ -31,7 +32,7 @@ struct Request {
   int peer = 0;
   int tag = 0;
   int* source = nullptr;
-  bool scaled = false;  // inputs are multiplied by `scale` first; `op` is then occlSum
+  bool scaled = false;  // whether inputs are first multiplied by `scale`; then `op` is occlSum
   unsigned char scale[16] = {};
 };
 
@@ -60,18 +61,18 @@ class Batch {
   // Checks the request and finds its buffers in the kernels' address space.
   Status Add(const Request& request);
 
-  // Enqueues the batch. The launch owns it from then on.
+  // Enqueues the batch, which then belongs to the launch.
   static Status Launch(std::unique_ptr<Batch> batch, orStream_t stream);
 
  private:
-  // An operation's memory: the address that kernels use, and the position in the device's file,
-  // where other ranks read it. Memory that another process owns is not in that file, so it is
-  // copied to a bounce buffer that is.
+  // The memory of an operation: its address for kernels, and its position in the device's file,
+  // through which other ranks read it. Memory that another process owns is not in this file, so it
+  // is copied to a bounce buffer that is.
   struct Buffer {
     unsigned char* view = nullptr;
     uint64_t place = 0;
     void* bounce = nullptr;
-    unsigned char* original = nullptr;  // the memory that `bounce` stands for
+    unsigned char* original = nullptr;  // the memory that `bounce` replaces
     size_t bytes = 0;
   };
   struct Step {
@@ -79,7 +80,7 @@ class Batch {
     Descriptor descriptor;
     Buffer send;
     Buffer receive;
-    size_t block = 0;  // size of `count` elements in bytes
+    size_t block = 0;  // size in bytes of `count` elements
   };
   // A send or receive in progress.
   struct Transfer {
@@ -107,7 +108,7 @@ class Batch {
 
   const std::shared_ptr<Communicator> communicator_;
   std::vector<Step> steps_;
-  std::atomic<int> owners_{2};  // number of owners: the launching call and the kernel
+  std::atomic<int> owners_{2};  // the launching call and the kernel
 };
 
 }  // namespace openreg::occl

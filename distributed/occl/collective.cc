@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// collective.cc - how the collectives of a batch move and reduce data.
+// collective.cc - moves and reduces the data of a batch's collectives.
 #include <algorithm>
 #include <utility>
 
@@ -18,8 +18,8 @@ Status Batch::RunCollective(Step& step) {
   if (step.request.operation == Operation::kBarrier) {
     return communicator_->CheckedBarrier(step.descriptor, deadline);
   }
-  // Decide by the largest part of any rank, so that all ranks make the same decision. In an
-  // all-reduce through slots, each rank reduces everything.
+  // Select the algorithm by the size of the largest part of any rank, so that all ranks select the
+  // same one. In an all-reduce through slots, each rank reduces all the data.
   const int ranks = communicator_->ranks();
   const size_t blocks = step.request.operation == Operation::kAllReduce
                             ? static_cast<size_t>(ranks)
@@ -44,8 +44,8 @@ void Batch::ReduceInto(const Step& step, const unsigned char* const* inputs, uns
   Reduce(step.request.type, step.request.op, ranks, pointers, scales, output, count);
 }
 
-// Moves the data through the slots. One barrier is sufficient: a slot is reused two barriers later,
-// when all ranks have passed the barrier in between.
+// Moves the data through the slots. One barrier is sufficient: each rank alternates between two
+// slots, and all ranks must pass another barrier before a slot is reused.
 Status Batch::RunSmall(const Step& step, Clock::time_point deadline) {
   Communicator& all = *communicator_;
   Move(all.NextSlot(), step.send.view, step.send.bytes);
@@ -98,7 +98,7 @@ Status Batch::RunSmall(const Step& step, Clock::time_point deadline) {
   return {};
 }
 
-// Makes each rank read what it needs from the device memory of the other ranks.
+// Makes each rank read its data directly from the device memory of the other ranks.
 Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
   Communicator& all = *communicator_;
   if (const Status status = all.CheckedBarrier(step.descriptor, deadline); !status.ok()) {
@@ -151,8 +151,8 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
       ReduceInto(step, sends, to, step.request.count);
       break;
     case Operation::kBroadcast:
-      // Read the root's input. The root itself reads its own memory, or moves nothing if it
-      // broadcasts in place.
+      // Read the root's input. The root itself reads its own memory; for an in-place broadcast it
+      // moves nothing.
       Move(to, me == root ? step.send.view : sends[root], block);
       break;
     case Operation::kScatter:
@@ -176,7 +176,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
     default:
       break;
   }
-  // Wait for all ranks: none may change memory that another rank is still reading.
+  // Wait for all ranks, because no rank may change memory that another rank is still reading.
   return all.Barrier(deadline);
 }
 

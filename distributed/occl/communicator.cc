@@ -15,10 +15,10 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6f63636c00000001;  // "occl", version 1
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-// The interval between checks of whether a rank is alive.
+// The interval between checks whether another rank is alive.
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
-// The content of a unique id.
+// The internal structure of an occlUniqueId.
 struct Id {
   uint64_t magic;
   orIpcFileHandle segment;
@@ -70,7 +70,8 @@ bool Agree(const Descriptor& one, const Descriptor& other) {
          one.root == other.root && one.count == other.count;
 }
 
-// A segment that this process has created for an id. It is kept until all ranks have joined.
+// A segment that this process has created for an id. The process keeps it until all ranks have
+// joined.
 struct Rendezvous {
   MappedFile file;
   Segment* segment() const { return reinterpret_cast<Segment*>(file.memory()); }
@@ -85,7 +86,7 @@ std::vector<Rendezvous>& Rendezvouses() {
   return all;
 }
 
-// True once this process is exiting. Kernels must then stop waiting.
+// True when this process is exiting. Kernels must then stop waiting.
 std::atomic<bool> exiting{false};
 struct ExitWatcher {
   ~ExitWatcher() { exiting = true; }
@@ -221,8 +222,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   }
   segment.joined.fetch_add(1);
   self->Notify();
-  // Wait until all ranks have mapped each other's devices: a rank may exit as soon as it has its
-  // communicator.
+  // Wait until all ranks have mapped each other's devices. Otherwise a rank that has its
+  // communicator could exit before another rank has mapped its device.
   if (const Status status = self->WaitUntil(
           [&] { return segment.joined.load() == static_cast<uint32_t>(ranks); }, [] { return -1; },
           self->Deadline(), [] { return "not all ranks have mapped each other's devices"; });
@@ -277,8 +278,8 @@ Status Communicator::Ended() const {
   if (failure.rank == rank_) {
     return Error(failure.result, failure.text);
   }
-  // Keep the kind of a failure that both sides observe. A failure that only another rank observed
-  // is reported as an error of that rank.
+  // Timeouts and mismatches affect all ranks, so keep their kind, and that of an abort. Any other
+  // failure is reported as an error of the rank that detected it.
   const occlResult_t result = failure.result == occlInvalidUsage || failure.result == occlTimeout
                                   ? failure.result
                               : failure.result == occlAborted ? occlAborted
@@ -313,7 +314,8 @@ Status Communicator::Suspend() {
       return status;
     }
   }
-  // From here on, no rank reads a slot or a device, because each has finished its operations.
+  // From here on, no rank reads a slot or a device, because all ranks have finished their
+  // operations.
   suspended_ = true;
   devices_.clear();
   void* const slots = segment()->slots[rank_];
@@ -389,7 +391,8 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
     if (const int missed = who(); missed >= 0) {
       const RankState& state = shared.states[missed];
       int there = 0;
-      // Check `done` again below: the rank may have arrived before it left.
+      // `done` is checked again below, because the rank may have arrived at the barrier before it
+      // left.
       const bool left = state.presence.load() == RankState::kLeft;
       const bool gone = !left && orIpcFileIsThere(&there, &state.device) == orSuccess && there == 0;
       if ((left || gone) && !done()) {
@@ -439,8 +442,8 @@ std::string Communicator::DescribeLate(int rank) const {
 Status Communicator::Arrive(Clock::time_point deadline) {
   const uint64_t barrier = ++barriers_;
   segment()->states[rank_].arrived.store(barrier, std::memory_order_seq_cst);
-  // Wake the sleeping ranks if this is the last rank to arrive. A spinning rank may already be at
-  // the next barrier.
+  // The last rank to arrive wakes the sleeping ranks. A spinning rank may already be at the next
+  // barrier.
   if (segment()->arrivals.fetch_add(1) + 1 >= barrier * static_cast<uint64_t>(ranks_)) {
     Notify();
   }
@@ -473,8 +476,8 @@ Status Communicator::CheckedBarrier(const Descriptor& mine, Clock::time_point de
 }
 
 Status Communicator::Barrier(Clock::time_point deadline) {
-  // Copy the descriptor to the next barrier: a rank that reads it after that barrier finds the
-  // operation in progress.
+  // Copy the descriptor to the slot of the next barrier, so that a rank that reads it after that
+  // barrier finds the operation in progress.
   RankState& state = segment()->states[rank_];
   state.descriptors[(barriers_ + 1) % 2] = state.descriptors[barriers_ % 2];
   const Status status = Arrive(deadline);

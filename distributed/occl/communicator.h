@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// communicator.h - one rank's end of a communicator: the memory that it shares with the other
-// ranks, how it synchronizes with them, and why it has failed.
+// communicator.h - one rank's part of a communicator: the memory that it shares with the other
+// ranks, the synchronization with them, and the reason for a failure.
 //
-// A communicator is owned by its handle and by each enqueued batch of operations. Only one thread
-// at a time may call the API, except for Abort. The threads that run the batches call the functions
-// for kernels, one batch of collectives at a time (run_mutex).
+// The handle of a communicator and each enqueued batch of operations share its ownership. Only one
+// thread at a time may call the API, except for Abort. The threads that run the batches call the
+// functions for kernels; run_mutex allows one batch of collectives at a time.
 #ifndef DISTRIBUTED_OCCL_COMMUNICATOR_H_
 #define DISTRIBUTED_OCCL_COMMUNICATOR_H_
 
@@ -28,7 +28,7 @@ namespace openreg::occl {
 
 using Clock = std::chrono::steady_clock;
 
-// A mapping of a shared file that this or another process has created. Owns the mapping.
+// A mapping of a shared file that any process has created. Owns the mapping.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -74,13 +74,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Clock::time_point Deadline() const;
 
   // Publishes this rank's operation and the data in its slot, enters a barrier and waits until all
-  // ranks have arrived. Fails if they run different operations.
+  // ranks have arrived. Fails if the ranks run different operations.
   Status CheckedBarrier(const Descriptor& mine, Clock::time_point deadline);
   // Waits until all ranks have arrived. Called within an operation, after CheckedBarrier().
   Status Barrier(Clock::time_point deadline);
 
-  // Return this rank's slot for the next barrier, to write data to it, and the ranks' slots of the
-  // last barrier, to read their data.
+  // NextSlot() returns this rank's slot for the next barrier, to which it writes data. The
+  // functions below it return the slots and descriptors of the last barrier, from which it reads.
   unsigned char* NextSlot() { return segment()->slots[rank_][(barriers_ + 1) % 2]; }
   const unsigned char* LastSlot(int rank) const { return segment()->slots[rank][barriers_ % 2]; }
   const Descriptor& LastDescriptor(int rank) const {
@@ -92,8 +92,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
 
   // Waits until `done` returns true. `who` returns a rank that has not arrived, or -1. Fails if
-  // that rank has exited or left, if the communicator has failed, or at the deadline. In these
-  // cases `what` returns text that describes what is missing.
+  // that rank has exited or destroyed its communicator, if the communicator has failed, or at the
+  // deadline. For the error message, `what` returns a description of what is missing.
   Status WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
                    Clock::time_point deadline, const std::function<std::string()>& what);
   void Notify() { segment()->changes.Notify(); }
@@ -103,46 +103,50 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
   uint64_t NextMessage(int receiver) { return ++messages_[static_cast<size_t>(receiver)]; }
   std::mutex& mailbox_mutex() { return mailbox_mutex_; }
-  // Returns the mutex that is held while a thread of this rank searches for a message and claims
+  // Returns the mutex that a thread of this rank holds while it searches for a message and claims
   // it.
   std::mutex& receive_mutex() { return receive_mutex_; }
   std::mutex& run_mutex() { return run_mutex_; }
 
   // ------------------------------------------------------------------------ memory
 
-  // Implement occlCommSuspend, after all operations of this rank are done, and occlCommResume.
+  // Implement occlCommSuspend and occlCommResume. Suspend() must be called after all operations of
+  // this rank have finished.
   Status Suspend();
   Status Resume();
   occlMemoryStats_t MemoryStats();
   // Returns an error if the communicator is suspended.
   Status CheckResumed() const;
-  // Returns the mutex that a batch holds in shared mode while it runs, because it uses the memory
-  // that Suspend() releases.
+  // Returns the mutex for the memory that Suspend() releases. A batch holds it in shared mode while
+  // it runs, because it uses this memory.
   std::shared_mutex& memory_mutex() { return memory_mutex_; }
 
   // ------------------------------------------------------------------------ failure
 
-  // Ends the communicator for all ranks unless it has ended already, and returns the reason.
+  // Ends the communicator for all ranks unless it has already ended. Returns the reason for the
+  // end.
   Status End(occlResult_t result, const std::string& text);
   // Returns success, or the reason why the communicator has ended.
   Status Ended() const;
-  // Announces that this rank has destroyed its communicator, so that waits for it fail.
+  // Announces that this rank has destroyed its communicator, so that the other ranks stop waiting
+  // for it.
   void Leave();
 
   // ------------------------------------------------------------------------ for the API
 
-  // Counts this communicator's operations that are enqueued and not done.
+  // Count this communicator's batches that are enqueued and not finished.
   void BeginBatch() { batches_.fetch_add(1, std::memory_order_relaxed); }
   void EndBatch() { batches_.fetch_sub(1, std::memory_order_release); }
-  // Store finished batches until the next call drops them, because a kernel cannot free device
+  // Store finished batches until the next call destroys them, because a kernel cannot free device
   // memory.
   void AddFinished(void* batch, void (*drop)(void*));
   void DropFinished();
   bool Idle() const { return batches_.load(std::memory_order_acquire) == 0; }
 
-  // Order a batch. The functions are called before and after its launch. With `in_order`, `stream`
-  // waits for the previous batch if that batch was on a different stream. Captured work is exempt:
-  // it runs later, and the program must order it.
+  // Order a batch. The first function is called before the launch of the batch, and the second
+  // after it. With `in_order`, `stream` waits for the previous batch if that batch was on a
+  // different stream. Captured work is exempt, because it runs later, and the program must order
+  // it.
   Status OrderAfterLast(orStream_t stream, bool in_order);
   Status RecordLast(orStream_t stream);
   // Returns whether a graph captures the batch for which OrderAfterLast() was called.
@@ -166,7 +170,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status CheckAgreement(const Descriptor& mine) const;
   std::string DescribeLate(int rank) const;
   int Label(int rank) const;
-  // Returns the text that describes an operation in errors, for example "all-reduce of float32[8],
+  // Returns the description of an operation for errors, for example "all-reduce of float32[8],
   // sum".
   std::string Describe(const Descriptor& descriptor) const;
 
@@ -186,14 +190,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t barriers_ = 0;  // number of barriers that this rank has passed; guarded by run_mutex_
   std::mutex mailbox_mutex_;
   std::mutex receive_mutex_;
-  std::vector<uint64_t> messages_;  // messages sent to each rank; guarded by mailbox_mutex_
+  std::vector<uint64_t> messages_;  // count of messages to each rank; guarded by mailbox_mutex_
 
   std::atomic<uint64_t> batches_{0};
   std::mutex finished_mutex_;
   std::vector<std::pair<void*, void (*)(void*)>> finished_;
   orStream_t last_stream_ = nullptr;
   orEvent_t last_event_ = nullptr;
-  bool has_last_ = false;  // whether a batch was enqueued before
+  bool has_last_ = false;  // whether any batch has been enqueued
   bool captured_ = false;
   std::map<int, Scale> scales_;
   int next_scale_ = occlNumOps;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// data_type.h - the sizes and names of data types, and conversions of the small ones. The functions
-// keep no state.
+// data_type.h - the sizes and names of data types, and conversions of small floating-point types.
+// The functions are stateless.
 #ifndef DISTRIBUTED_OCCL_DATA_TYPE_H_
 #define DISTRIBUTED_OCCL_DATA_TYPE_H_
 
@@ -63,8 +63,8 @@ constexpr bool IsComplex(occlDataType_t type) {
   return type == occlComplex64 || type == occlComplex128;
 }
 
-// A floating-point format of 8 or 16 bits, converted to and from float. Conversion to the format
-// rounds to nearest, ties to even.
+// A floating-point format of 8 or 16 bits, with conversions from and to float. Conversions from
+// float round to nearest, ties to even.
 template <int kExponentBits, int kMantissaBits, bool kHasInfinity, class Bits>
 struct SmallFloat {
   Bits bits;
@@ -109,7 +109,7 @@ struct SmallFloat {
     constexpr uint32_t kSmallestNormal = (127U - kBias + 1U) << 23;
     uint32_t rounded;
     if (magnitude < kSmallestNormal) {
-      // Round to a multiple of the format's smallest number. The processor does this when it adds a
+      // Round to a multiple of the format's smallest number. To make the processor do this, add a
       // constant whose last bit has that value.
       constexpr float kMagic =
           std::bit_cast<float>(static_cast<uint32_t>(127 + 1 - kBias - kMantissaBits + 23) << 23);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// error.h - the result of an internal function, with its message. It is a plain value.
+// error.h - the result of an internal function, with an error message. It is a plain value.
 #ifndef DISTRIBUTED_OCCL_ERROR_H_
 #define DISTRIBUTED_OCCL_ERROR_H_
 
@@ -20,7 +20,7 @@ struct [[nodiscard]] Status {
 
 inline Status Error(occlResult_t result, std::string text) { return {result, std::move(text)}; }
 
-// Returns the status for a device function that has just failed on this thread with `error`.
+// Returns the status for a device function that has just failed with `error` on this thread.
 Status DeviceStatus(orError_t error);
 
 // Converts a status to the API's result, and stores its message for occlGetLastError.

@@ -22,7 +22,7 @@ constexpr auto kLongYield = std::chrono::microseconds(100);
 constexpr auto kLoadLasts = std::chrono::milliseconds(50);
 
 // The earliest time of the next yield, in ticks of Clock. While other programs need the processors,
-// a yield costs a time slice of several milliseconds, so the next one is delayed.
+// a yield costs a time slice of several milliseconds, so the next yield is delayed.
 std::atomic<Clock::rep> yield_again{0};
 
 }  // namespace
@@ -43,7 +43,7 @@ bool EventCount::Wait(uint32_t seen, std::chrono::nanoseconds longest) {
   return changed;
 }
 
-// Yields from time to time: if there are more ranks than processors, another rank may need this
+// Yields from time to time: if there are more ranks than processors, another rank may need the
 // processor.
 bool Spin(const std::function<bool()>& done) {
   const Clock::time_point start = Clock::now();

@@ -88,7 +88,7 @@ class Buffer {
   void* memory_ = nullptr;
 };
 
-// Returns the input value of a rank at `index`, which differs between ranks.
+// Returns the input value of a rank at `index`. The values differ between ranks.
 int32_t Value(int rank, size_t index) {
   return static_cast<int32_t>(index % 1000) + 1000 * (rank + 1);
 }
@@ -100,8 +100,8 @@ std::vector<int32_t> Values(int rank, size_t count) {
   return values;
 }
 
-// The parameters are the numbers of ranks and elements. The latter are within a slot, at its limit,
-// and above it, through device memory.
+// The parameters are the number of ranks and the number of elements. Some element counts fit into a
+// slot, some are at its limit, and some are above it and use device memory.
 class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
  protected:
   void Run(const std::function<void(Rank&, size_t)>& function) {
@@ -113,7 +113,7 @@ class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
 INSTANTIATE_TEST_SUITE_P(Sizes, CollectiveTest,
                          testing::Combine(testing::Values(1, 2, 3, 4),
                                           testing::Values(0, 1, 7, 5461, 16384, 16385, 100'003)));
-// Messages so large that copies bypass the cache (streaming_copy.h).
+// Messages that are so large that their copies bypass the cache (streaming_copy.h).
 INSTANTIATE_TEST_SUITE_P(Large, CollectiveTest,
                          testing::Combine(testing::Values(2), testing::Values(4'200'001)));
 
@@ -285,7 +285,7 @@ TEST(OcclTest, ALateRankIsAnError) {
 TEST(OcclTest, ADestroyedCommunicatorIsAnError) {
   WithRanks(2, [](Rank& rank) {
     if (rank.rank == 0) {
-      return;  // the return destroys this rank's communicator
+      return;  // when this function returns, the communicator is destroyed
     }
     EXPECT_OCCL(occlBarrier(rank.comm, rank.stream));
     EXPECT_NE(rank.Synchronize(), orSuccess);
@@ -360,8 +360,9 @@ TEST(OcclTest, MessagesAreMatchedByTagAndOrder) {
                              rank.stream, nullptr));
       }
     }
-    // So far rank 0 has sent seven messages with tags 0 and 1 and six with tag 2, and rank 1 has
-    // posted seven receives with tags 2 and 1 and six with tag 0. This adds the missing two.
+    // At this point, rank 0 has sent seven messages each with tags 0 and 1, and six with tag 2.
+    // Rank 1 has posted seven receives each for tags 2 and 1, and six for tag 0. Add the two
+    // missing calls.
     if (rank.rank == 0) {
       buffers.push_back(std::make_unique<Buffer<int32_t>>(std::vector<int32_t>(2, 20)));
       EXPECT_OCCL(occlSend(buffers.back()->data(), 2, occlInt32, 1, 2, rank.comm, rank.stream));
@@ -375,7 +376,7 @@ TEST(OcclTest, MessagesAreMatchedByTagAndOrder) {
     if (rank.rank == 1) {
       for (int i = 0; i <= kMessages; ++i) {
         const int tag = 2 - i % 3;
-        const int expected = i / 3 * 3 + tag;  // the message of this tag with the same index
+        const int expected = i / 3 * 3 + tag;  // the message with the same tag and the same index
         EXPECT_EQ(buffers[static_cast<size_t>(i)]->values()[0], expected) << i;
       }
     }
@@ -462,7 +463,7 @@ TEST(OcclTest, CapturedCollectives) {
 
 TEST(OcclTest, SuspendReleasesMemoryUntilResume) {
   WithRanks(3, [](Rank& rank) {
-    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // through slots, then devices
+    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // use slots, then devices
       const auto expect_sum = [&] {
         Buffer<int32_t> buffer(std::vector<int32_t>(count, rank.rank));
         EXPECT_OCCL(occlAllReduce(buffer.data(), buffer.data(), count, occlInt32, occlSum,

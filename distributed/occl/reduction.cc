@@ -16,12 +16,12 @@ namespace {
 // read one after the other.
 constexpr size_t kBlock = 1024;
 
-// A bool as it is stored. A sum or maximum is "or", and a product or minimum is "and".
+// The stored form of a bool. A sum or maximum is "or", and a product or minimum is "and".
 struct Bool {
   uint8_t bits;
 };
 
-// The type in which values of type T are summed and multiplied.
+// The type in which to sum and multiply values of type T.
 template <class T>
 struct WideOf {
   using Type = T;
@@ -34,7 +34,7 @@ template <>
 struct WideOf<Bool> {
   using Type = uint8_t;
 };
-// int8 is computed as uint8_t, so that it wraps around.
+// int8 is computed as uint8_t, so that overflow wraps around.
 template <>
 struct WideOf<int8_t> {
   using Type = uint8_t;
@@ -126,8 +126,8 @@ struct Xor {
   }
 };
 
-// Computes to[i] = input[0][i] op input[1][i] ... for types that need no conversion. An input may
-// also be the output, because no iteration depends on another.
+// Computes to[i] = input[0][i] op input[1][i] ... for types that need no conversion. The output may
+// be one of the inputs, because no iteration depends on another.
 template <class T, class Function>
 void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
   T sums[kBlock];
@@ -150,11 +150,11 @@ void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
   }
 }
 
-// Reduces in the general case: with scales, as an average, or in a wider type.
+// Reduces in the general case: with scales, for an average, or in a wider type.
 template <class T, class Function>
 void ReduceWide(int inputs, const void* const* input, const void* const* scales, bool average,
                 T* to, size_t count) {
-  // Sums of int8 wrap around in uint8_t, but comparisons need the sign.
+  // Sums of int8 use uint8_t, so that they wrap around, but comparisons need the sign.
   using Wide = std::conditional_t<
       std::is_same_v<Function, Maximum> || std::is_same_v<Function, Minimum>,
       std::conditional_t<std::is_same_v<T, int8_t>, int8_t, typename WideOf<T>::Type>,

@@ -2,8 +2,8 @@
 //
 // reduction.h - reduces the buffers of several ranks into one, in rank order.
 //
-// 8-bit and 16-bit floats are reduced in float32 and rounded once, and integers are reduced modulo
-// 2^n. Integer averages are rounded toward zero. The functions keep no state, and any thread may
+// 8-bit and 16-bit floats are reduced in float32 and rounded once. Integers are reduced modulo 2^n,
+// and integer averages are rounded toward zero. The functions are stateless, and any thread may
 // call them.
 #ifndef DISTRIBUTED_OCCL_REDUCTION_H_
 #define DISTRIBUTED_OCCL_REDUCTION_H_
@@ -18,8 +18,8 @@ namespace openreg::occl {
 // floats have no bit operations.
 bool CanReduce(occlDataType_t type, occlRedOp_t op);
 
-// Reduces the inputs into `output`, which may be one of them. `scales` has one factor of type
-// `type` per input, and `op` is then occlSum; null means that all factors are 1.
+// Reduces the inputs into `output`, which may be one of them. If `scales` is null, all factors are
+// 1. Otherwise it contains one factor of type `type` per input, and `op` is occlSum.
 void Reduce(occlDataType_t type, occlRedOp_t op, int inputs, const void* const* input,
             const void* const* scales, void* output, size_t count);
 

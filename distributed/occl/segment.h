@@ -2,10 +2,10 @@
 //
 // segment.h - the memory that all ranks of a communicator share.
 //
-// It is an anonymous file (openreg_emulation.h, "files of other processes"), initially zero, whose
-// pages are allocated when they are first used. It contains no pointers. A rank writes only to its
-// own RankState, its own slots and the mailboxes of its messages, except that the first rank that
-// finds the communicator broken writes `failure`.
+// The segment is an anonymous file (openreg_emulation.h, "files of other processes"). It is
+// initially zero, and its pages are allocated at their first use. It contains no pointers. A rank
+// writes only to its own RankState, its own slots and the mailboxes of its messages. The exception
+// is `failure`, which the first rank that detects a failure writes.
 #ifndef DISTRIBUTED_OCCL_SEGMENT_H_
 #define DISTRIBUTED_OCCL_SEGMENT_H_
 
@@ -21,7 +21,7 @@ namespace openreg::occl {
 
 inline constexpr int kMaxRanks = OCCL_MAX_RANKS;
 inline constexpr size_t kSlotBytes = size_t{64} << 10;
-inline constexpr int kMailboxes = 8;  // limit on messages in progress from one rank to another
+inline constexpr int kMailboxes = 8;  // maximum number of pending messages from one rank to another
 inline constexpr size_t kTextBytes = 512;
 
 enum class Operation : uint32_t {
@@ -41,8 +41,8 @@ enum class Operation : uint32_t {
   kSuspend,
 };
 
-// Describes a rank's operation. Ranks must agree on all members except `send`, `receive` and
-// `scale`.
+// Describes a rank's operation. All members except `send`, `receive` and `scale` must be equal on
+// all ranks.
 struct Descriptor {
   Operation operation;
   occlDataType_t type;
@@ -57,9 +57,9 @@ struct Descriptor {
 struct alignas(64) RankState {
   enum : uint32_t { kAbsent, kJoined, kLeft };
   std::atomic<uint32_t> presence;
-  orIpcFileHandle device;         // the file with its device's memory
+  orIpcFileHandle device;         // the file that contains the memory of the rank's device
   std::atomic<uint64_t> arrived;  // number of barriers that the rank has reached
-  Descriptor descriptors[2];      // for even and for odd barriers
+  Descriptor descriptors[2];      // one for even and one for odd barriers
 };
 
 // A message that is waiting for its receiver.
@@ -73,7 +73,7 @@ struct alignas(64) Mailbox {
   uint64_t place;  // offset in the file of the sender's device
 };
 
-// The reason why the communicator has failed, and the rank that found it.
+// The reason why the communicator has failed, and the rank that detected the failure.
 struct Failure {
   enum : uint32_t { kNone, kBeingWritten, kWritten };
   std::atomic<uint32_t> state;
@@ -83,14 +83,14 @@ struct Failure {
 };
 
 struct Segment {
-  // Ranks register here before they map anything else.
+  // Ranks register in these members before they map anything else.
   std::atomic<uint32_t> ranks;  // the number of ranks, set by the first one
   std::atomic<uint32_t> joined;
 
-  // Notified whenever anything in the segment has changed that a rank may be waiting for.
+  // Notified whenever something in the segment has changed for which a rank may be waiting.
   alignas(64) EventCount changes;
 
-  alignas(64) std::atomic<uint64_t> arrivals;  // arrivals at barriers, summed over the ranks
+  alignas(64) std::atomic<uint64_t> arrivals;  // arrivals at barriers, of all ranks
   Failure failure;
   RankState states[kMaxRanks];
   Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // indexed by sender and receiver

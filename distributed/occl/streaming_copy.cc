@@ -14,7 +14,8 @@ namespace openreg::occl {
 void StreamingCopy(unsigned char* to, const unsigned char* from, size_t bytes) {
 #ifdef __SSE2__
   constexpr size_t kLine = 64, kPage = 4096, kPages = 4;
-  // Streaming stores need an aligned destination, so copy the bytes before it with memcpy.
+  // Streaming stores need an aligned destination, so copy the bytes before the first cache line
+  // with memcpy.
   const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
   to += head, from += head, bytes -= head;

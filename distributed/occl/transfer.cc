@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// transfer.cc - matches the sends and receives of a batch with those of other ranks.
+// transfer.cc - matches a batch's sends and receives with those of other ranks.
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -69,7 +69,7 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
   return true;
 }
 
-// Advances a transfer by one step if possible. Returns whether it did.
+// Advances a transfer by one step if possible. Returns whether it advanced.
 bool Batch::Advance(Transfer& transfer, Status* status) {
   const Request& request = transfer.step->request;
   Communicator& all = *communicator_;
@@ -109,8 +109,8 @@ Status Batch::RunTransfers(std::vector<Transfer> transfers) {
   }
   Status failed;
   const Transfer* waiting = nullptr;
-  // Advances the transfers in order: a receive must not overtake an earlier one with the same rank
-  // and tag.
+  // Advances the transfers in order, because a receive must not overtake an earlier one with the
+  // same rank and tag.
   const auto advance = [&] {
     bool moved = true;
     while (moved && failed.ok()) {

@@ -22,7 +22,8 @@ struct occlWindow {
 namespace openreg::occl::window {
 namespace {
 
-// An enqueued operation. It is owned jointly by the launching call and the kernel, or by a graph.
+// An enqueued operation. Either the launching call and the kernel own it jointly, or a graph owns
+// it.
 class Launch {
  public:
   Launch(std::shared_ptr<Window> window, std::function<Status(Window&)> operation)
@@ -31,14 +32,15 @@ class Launch {
   static Status Enqueue(const char* name, const std::shared_ptr<Window>& window, orStream_t stream,
                         std::function<Status(Window&)> operation) {
     static constexpr orRepeatable kRepeatable{&Launch::Run, &Launch::Release};
-    // The kernel runs on the stream's own thread, because it waits for other processes.
+    // The flags are those of a long kernel: it runs on the stream's own thread, because it waits
+    // for other processes.
     const orLaunchAttributes attributes{name, orLaunchHasRepeatable, 0, &kRepeatable};
     Launch* const launch = std::make_unique<Launch>(window, std::move(operation)).release();
     const orError_t error =
         orLaunchKernel(stream, &Launch::RunOnce, &launch, sizeof(launch), &attributes);
-    // The error is either from a rejected launch or, with launch blocking, from a kernel that has
-    // run. owners_ tells them apart, because a kernel drops its share. At process exit the kernel
-    // may still be running.
+    // Either the launch was rejected, or the kernel has run and failed (with launch blocking).
+    // owners_ distinguishes these cases, because a kernel that has run no longer owns the launch.
+    // When the process is exiting, the kernel may still be running.
     const bool refused = error != orSuccess && error != orErrorShutdown &&
                          launch->owners_.load(std::memory_order_acquire) == 2;
     launch->Drop(refused ? 2 : 1);
@@ -70,8 +72,8 @@ class Launch {
   std::atomic<int> owners_{2};
 };
 
-// Finds the address at which kernels see `pointer`. Fails unless it points to at least `bytes`
-// bytes of device memory.
+// Finds the kernel address of `pointer`. Fails unless it points to at least `bytes` bytes of device
+// memory.
 Status KernelPointer(const char* which, const void* pointer, size_t bytes, void** found) {
   orPointerAttributes attributes{};
   if (const orError_t error = orPointerGetAttributes(&attributes, pointer); error != orSuccess) {
@@ -86,7 +88,7 @@ Status KernelPointer(const char* which, const void* pointer, size_t bytes, void*
   return DeviceStatus(orGetKernelPointer(found, pointer));
 }
 
-// Calls `enqueue` with the window. If that fails, adds the function's name to the error.
+// Calls `enqueue` with the window. If the call fails, adds the name of the function to the error.
 template <class Function>
 occlResult_t WithWindow(const char* function, occlWindow_t window, const Function& enqueue) {
   Status status = window == nullptr ? Error(occlInvalidArgument, "the window must not be null")
@@ -140,8 +142,8 @@ OPENREG_API occlResult_t occlWindowCreate(occlWindow_t* window, int ranks, int r
     status.text = "occlWindowCreate: " + status.text;
     return Return(status);
   }
-  // Created after the device's exit handler, so destroyed before it runs: that handler waits for
-  // running kernels.
+  // The watcher must be destroyed before the device's exit handler runs, because this handler waits
+  // for running kernels. Therefore create it after that handler.
   struct ExitWatcher {
     ~ExitWatcher() { EndWaits(); }
   };

@@ -12,7 +12,7 @@
 namespace openreg::occl::window {
 namespace {
 
-// Reduces `count` elements that begin `place` bytes from the start of each rank's buffer.
+// Reduces `count` elements that start `place` bytes after the start of each rank's buffer.
 void ReduceAll(const Window& window, const Request& request, size_t place, size_t count,
                void* output) {
   const void* inputs[OCCL_MAX_RANKS];
@@ -29,7 +29,7 @@ void Move(void* to, const void* from, size_t bytes) {
   }
 }
 
-// Returns the bytes [begin, end) that a rank reduces in a two-shot all-reduce.
+// Returns the range of bytes [begin, end) that a rank reduces in a two-shot all-reduce.
 std::pair<size_t, size_t> Part(const Window& window, const Request& request, int rank) {
   const auto ranks = static_cast<size_t>(window.ranks());
   const size_t size = TypeSize(request.type);
@@ -38,7 +38,7 @@ std::pair<size_t, size_t> Part(const Window& window, const Request& request, int
   return {begin * size, std::min(begin + each, request.count) * size};
 }
 
-// Finds the rows of rank `peer` that go to this rank. Fails if the peer's splits exceed its input.
+// Finds the rows of rank `peer` for this rank. Fails if the peer's splits exceed its input.
 Status FindRows(const Window& window, const RowExchange& exchange, int peer, const int64_t* splits,
                 size_t* begin, size_t* count) {
   size_t before = 0;
@@ -105,7 +105,7 @@ Status RunTwoShot(Window& window, const Collective& collective, void* output) {
   unsigned char* const mine = window.buffer(me) + request.offset + begin;
   ReduceAll(window, request, request.offset + begin, (end - begin) / TypeSize(request.type), mine);
   if (output == nullptr) {
-    // Write the part to all ranks at once, because no other rank reads or writes it.
+    // Write the part to all ranks immediately, because no other rank reads or writes it.
     for (int next = 1; next < ranks; ++next) {
       Move(window.buffer((me + next) % ranks) + request.offset + begin, mine, end - begin);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// window_collective.h - collectives over a window: the checks for the call and the code for the
-// kernel. The functions keep no state. Any thread may call the checks; the rest runs in a kernel.
+// window_collective.h - collectives over a window: checks for the call, and code for the kernel.
+// The functions are stateless. Any thread may call the checks; all other functions run in a kernel.
 #ifndef DISTRIBUTED_OCCL_WINDOW_COLLECTIVE_H_
 #define DISTRIBUTED_OCCL_WINDOW_COLLECTIVE_H_
 
@@ -19,7 +19,8 @@ struct Collective {
 
 // Checks that the request is valid for the window.
 Status Check(const Window& window, const Request& request, Collective* made);
-// Run a collective in a kernel. `input` (may be null) is copied into the buffer first.
+// The following functions run a collective in a kernel. `input`, which may be null, is first copied
+// into the buffer.
 Status RunOneShot(Window& window, const Collective& collective, const void* input, void* output);
 Status RunTwoShot(Window& window, const Collective& collective, void* output);
 Status RunReduceScatter(Window& window, const Collective& collective, void* output);

@@ -12,20 +12,20 @@ namespace openreg::occl::window {
 namespace {
 
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-// The interval between checks for changes that are not notified: an exited process, and words that
-// the program's own kernels write to signal pads.
+// The interval between checks for changes without notification: a process has exited, or the
+// program's own kernels have written words to signal pads.
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
-// True once this process is exiting. Waits in kernels must then fail.
+// True when this process is exiting. Waits in kernels must then fail.
 std::atomic<bool> ending{false};
 
 }  // namespace
 
-// The window's data in each rank's memory. `changes` announces changes to that rank's signal pad.
+// The window's data in each rank's memory. A change to that rank's signal pad notifies `changes`.
 struct State {
   EventCount changes;
   Request request;
-  Failure failure;  // a rank that fails writes it to all ranks
+  Failure failure;  // a rank that fails writes the failure to all ranks
 };
 static_assert(sizeof(State) <= OCCL_WINDOW_STATE_BYTES);
 static_assert(sizeof(orIpcFileHandle) <= sizeof(occlProcess));
@@ -191,7 +191,7 @@ Status Window::Take(int peer, int channel, const Limit& limit) {
            std::to_string(peer) + " on channel " + std::to_string(channel);
   });
   if (status.ok()) {
-    Notify(rank_);  // the peer may wait to send a second signal
+    Notify(rank_);  // the peer may be waiting to send a second signal
   }
   return status;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// window_state.h - the implementation of a window: the memory of all ranks as kernels see it, and
-// how operations wait for each other. Signals are words in that memory. A waiter sleeps on a futex
-// in the same memory as the words.
+// window_state.h - the implementation of a window: the kernel addresses of all ranks' memory, and
+// the mechanism by which operations wait for each other. Signals are words in this memory. A waiter
+// sleeps on a futex that is in the same rank's memory as the words.
 //
-// A window is owned by its handle and by enqueued operations. The kernels' threads use it; any
-// thread may call the functions that only read.
+// The handle and the enqueued operations share the ownership of a window. Threads of kernels use
+// it; any thread may call the functions that only read.
 #ifndef DISTRIBUTED_OCCL_WINDOW_STATE_H_
 #define DISTRIBUTED_OCCL_WINDOW_STATE_H_
 
@@ -24,7 +24,7 @@ namespace openreg::occl::window {
 
 using Clock = std::chrono::steady_clock;
 
-// The arguments of a collective. They must be equal on all ranks; CheckedBarrier() compares them.
+// The arguments of a collective. They must be equal on all ranks, which CheckedBarrier() verifies.
 struct Request {
   enum class Kind : uint32_t { kNone, kOneShot, kTwoShot, kReduceScatter, kAllToAll };
   Kind kind = Kind::kNone;
@@ -38,7 +38,7 @@ struct Request {
 
 std::string Describe(const Request& request);
 
-// The deadline of an operation, and the timeout from which it was computed.
+// The deadline of an operation, and the requested timeout, from which the deadline was computed.
 struct Limit {
   Clock::time_point end;
   std::chrono::milliseconds asked;
@@ -54,8 +54,8 @@ class Window {
  public:
   Window(int ranks, int rank, const occlWindowMember* members, const occlWindowConfig_t& config);
 
-  // Stores the addresses at which kernels see the memory of rank `peer`. Fails if kernels cannot
-  // use an address, or if the signal pad or the state is null or not aligned to 64 bytes.
+  // Stores the kernel addresses of the memory of rank `peer`. Fails if kernels cannot use an
+  // address, or if the signal pad or the state is null or not aligned to 64 bytes.
   Status SetMember(int peer, const occlWindowMember& given);
 
   int ranks() const { return ranks_; }
@@ -66,22 +66,23 @@ class Window {
   Status CheckPeer(int peer) const;
   Status CheckChannel(int channel) const;
 
-  // Closes the window, so that Run() fails from now on. Returns false, without closing it, while an
-  // operation is running.
+  // Closes the window, so that later calls of Run() fail. If an operation is running, returns false
+  // without closing the window.
   bool Close() {
     int none = 0;
     return running_.compare_exchange_strong(none, kClosed) || none == kClosed;
   }
 
   // Runs an operation. Called by a kernel. Fails if the window is closed or an earlier operation
-  // failed. If the operation fails, all later operations on the window fail.
+  // has failed. If this operation fails, all later operations on the window fail.
   Status Run(const std::function<Status(Window&)>& operation);
 
   // -------------------------------------------------------------- called within an operation only
 
-  // Returns the limit of an operation that starts now; 0 means the window's timeout.
+  // Returns the limit of an operation that starts now. A timeout of 0 means the window's timeout.
   Limit Start(int64_t timeout_ms) const;
-  // Sends a signal to `peer`. First waits until `peer` has consumed the last one on the channel.
+  // Sends a signal to `peer`. Before that, waits until `peer` has consumed the last signal on the
+  // channel.
   Status Put(int peer, int channel, const Limit& limit);
   // Waits for a signal from `peer` on the channel and consumes it.
   Status Take(int peer, int channel, const Limit& limit);
@@ -108,8 +109,8 @@ class Window {
   }
   void Notify(int peer);
   // Waits until `done`, which reads the signal pad of rank `owner`, returns true. Fails at the
-  // deadline, if the window has failed, or if this process or that of rank `missed` exits. `what`
-  // returns the part of the error that describes the missing event.
+  // deadline, if the window has failed, if this process is exiting, or if the process of rank
+  // `missed` has exited. For the error message, `what` returns a description of the missing event.
   Status WaitUntil(int owner, int missed, const Limit& limit, const std::function<bool()>& done,
                    const std::function<std::string()>& what);
   Status Ended();

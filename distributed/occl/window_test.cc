@@ -108,7 +108,7 @@ TEST_P(WindowTest, BarriersAndSignals) {
   }
   for (int rank = 0; rank < ranks(); ++rank) {
     const Rank& mine = ranks_[static_cast<size_t>(rank)];
-    // Signal twice: the second signal waits until the first one was consumed.
+    // Signal twice, because the second signal must wait until the first one has been consumed.
     for (int round = 0; round < 2; ++round) {
       ASSERT_OCCL(occlWindowPutSignal(mine.window, (rank + 1) % ranks(), 5, 0, mine.stream));
       ASSERT_OCCL(
@@ -211,7 +211,7 @@ TEST_F(WindowFaultTest, IsNotDestroyedWhileAnOperationRuns) {
   ASSERT_OCCL(occlWindowBarrier(ranks_[0].window, 0, 0, ranks_[0].stream));
   occlResult_t result = occlWindowDestroy(nullptr);
   EXPECT_EQ(result, occlSuccess);
-  // If the kernel has not started yet, it still waits for 200 ms.
+  // The kernel may not have started yet. If so, it now starts to wait, and fails only after 200 ms.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   result = occlWindowDestroy(ranks_[0].window);
   EXPECT_EQ(result, occlInProgress);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs a model compiled by export.py, in a process without Python.
+// Runs a model that export.py has compiled, in a process without Python.
 //
 //   run PACKAGE TENSORS [DEVICE INDEX]
 //
-// TENSORS is a dict saved by torch.save, with "input" and "expected". The exit status is 0 if the
-// result is as expected, 1 if not, 2 if the model cannot be run.
+// TENSORS is a file with a dict that torch.save has written; its keys are "input" and "expected".
+// The exit status is 0 if the result is as expected, 1 if it is not, and 2 if the model cannot be
+// run.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/allclose.h>
@@ -31,8 +32,8 @@ c10::Dict<c10::IValue, c10::IValue> load(const std::string& path) {
 }
 
 int run(const std::string& package, const std::string& tensors, int index) {
-  // Names the device, as `import torch_openreg` does in Python. The program links the device's
-  // libraries, which register themselves.
+  // Registers the name of the device, as `import torch_openreg` does in Python. The device's
+  // libraries are linked to the program and register themselves.
   c10::register_privateuse1_backend("openreg");
   const c10::Device device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index));
   const auto given = load(tensors);

@@ -11,17 +11,17 @@
 namespace openreg {
 namespace {
 
-// The prefix that torch gives the names of its autograd threads. Linux truncates thread names to 15
+// The prefix of the names that torch gives its autograd threads. Linux truncates thread names to 15
 // characters.
 constexpr char kName[] = "pt_autograd_";
 
-// Returns whether any autograd thread is running or runnable. torch has no API for that, so this
-// reads /proc.
+// Returns whether any autograd thread is running or runnable. torch has no API for this, so the
+// function reads /proc.
 bool any_autograd_thread_runs() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::string line;
-    std::getline(std::ifstream(task.path() / "stat"), line);  // id (name) state ...
+    std::getline(std::ifstream(task.path() / "stat"), line);  // format: id (name) state ...
     const size_t name = line.find('(');
     const size_t end = line.rfind(')');
     if (name == std::string::npos || end == std::string::npos || end + 2 >= line.size()) {
@@ -37,8 +37,9 @@ bool any_autograd_thread_runs() {
 }  // namespace
 
 void wait_for_autograd_threads() {
-  // One scan does not see all threads at the same moment: a thread may hand the GIL to another
-  // during the scan. Therefore all threads must be asleep in several consecutive scans.
+  // One scan is not enough, because it does not observe all threads at the same moment: a thread
+  // may pass the GIL to another thread during the scan. Therefore all threads must be asleep in
+  // several consecutive scans.
   constexpr int kScans = 3;
   constexpr auto kPause = std::chrono::microseconds(100);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);

@@ -72,7 +72,7 @@ Integers unpack_integers(PyObject* tuple) {
 }
 
 // Implements empty_strided(sizes, strides, dtype, device index). Only generated code calls this
-// function, so it supports neither defaults nor keyword arguments.
+// function, so it supports neither default values nor keyword arguments.
 PyObject* empty_strided(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]) && PyLong_Check(arguments[3]),
@@ -83,7 +83,7 @@ PyObject* empty_strided(PyObject* /*module*/, PyObject* const* arguments, Py_ssi
   const auto device = static_cast<c10::DeviceIndex>(PyLong_AsLong(arguments[3]));
   at::Tensor result;
   {
-    const py::gil_scoped_release no_gil;  // an allocation on a full device may wait for streams
+    const py::gil_scoped_release no_gil;  // if memory is full, the allocation waits for streams
     result = compiled_result(device, sizes, strides, dtype);
   }
   return THPVariable_Wrap(std::move(result));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The bindings through which generated code (docs/compile.md) launches its kernels and allocates
-// their results. The module calls bind_compiled_kernels() once.
+// The bindings with which generated code (docs/compile.md) launches its kernels and allocates their
+// results. The module calls bind_compiled_kernels() once.
 #ifndef PYTHON_CSRC_COMPILED_KERNELS_H_
 #define PYTHON_CSRC_COMPILED_KERNELS_H_
 

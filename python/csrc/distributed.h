@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings of the c10d backend. The module calls bind_distributed() once; the function first
+// Python bindings of the c10d backend. The module calls bind_distributed() once. The function first
 // imports the base classes from torch.
 #ifndef PYTHON_CSRC_DISTRIBUTED_H_
 #define PYTHON_CSRC_DISTRIBUTED_H_

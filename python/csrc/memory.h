@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Python bindings for memory pools, limits, raw blocks and pinned memory. The module calls
+// Python bindings of memory pools, limits, raw blocks and pinned memory. The module calls
 // bind_memory() once.
 #ifndef PYTHON_CSRC_MEMORY_H_
 #define PYTHON_CSRC_MEMORY_H_

@@ -23,8 +23,9 @@ using allocator::Action;
 using allocator::BlockState;
 using allocator::Context;
 
-// Maps the contexts of a snapshot to lists of Python frame entries. Call want() with each context,
-// then find() once, which resolves every distinct stack; operator[] then returns the lists.
+// Maps the contexts of a snapshot to lists of Python frame entries. First call want() with each
+// context, then find() once, which resolves every distinct stack. Afterwards, operator[] returns
+// the lists.
 class Frames {
  public:
   void want(const Context& context) {
@@ -82,8 +83,8 @@ const char* name_of(Action action) {
   return "";
 }
 
-// Returns the stream's handle as an integer, or 0 for the device's default stream, as in torch's
-// own snapshots.
+// Returns the stream's handle as an integer. As in torch's own snapshots, returns 0 for the
+// device's default stream.
 uintptr_t stream_number(orStream_t stream, int device) {
   orStream_t standard = nullptr;
   if (orGetDefaultStream(&standard, device) == orSuccess && standard == stream) {
@@ -156,12 +157,12 @@ py::dict trace_entry(const allocator::History::Entry& event, int device, const F
   return entry;
 }
 
-// Returns {"segments": [...], "device_traces": [one list per device]}. Without `events`, the traces
-// are empty and their stacks are not resolved, which saves most of the work.
+// Returns {"segments": [...], "device_traces": [one list per device]}. If `events` is false, the
+// traces are empty and their stacks are not resolved, which saves most of the work.
 py::dict snapshot(bool events) {
   std::vector<MemorySnapshot> snapshots;
   {
-    const py::gil_scoped_release released;  // takes the allocators' locks
+    const py::gil_scoped_release released;  // acquires the allocators' locks
     snapshots = memory_snapshot();
     if (!events) {
       for (MemorySnapshot& of_device : snapshots) {

@@ -2,11 +2,12 @@
 //
 // torch_openreg._C: the bindings that torch.openreg needs in addition to torch's own.
 //
-// The layer is thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics,
-// aten, compile, distributed or profiler. Loading the module loads those libraries, which register
-// the device with torch. Waits release the GIL (runtime/device/host_wait.h); functions that are
-// slow, or that take a lock which a waiting thread may hold, release it themselves. Exceptions are
-// translated as in torch: c10::Error and its subclasses, and warnings raised during the call.
+// This layer is thin: each function checks its arguments and calls runtime/c10,
+// runtime/diagnostics, aten, compile, distributed or profiler. Loading the module loads these
+// libraries, which register the device with torch. Waits release the GIL
+// (runtime/device/host_wait.h). Functions that are slow, or that acquire a lock which a waiting
+// thread may hold, release the GIL themselves. As in torch, c10::Error, its subclasses, and
+// warnings during a call are translated to Python.
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
@@ -74,7 +75,7 @@ py::dict get_device_properties(int64_t device) {
 }
 
 py::object get_default_generator(int64_t device) {
-  // torch keeps one Python object per generator and returns the same one each time.
+  // torch keeps one Python object per generator and always returns the same one.
   PyObject* wrapped = THPGenerator_Wrap(default_generator(resolve_device(device)));
   if (wrapped == nullptr) {
     throw py::error_already_set();
@@ -126,7 +127,7 @@ py::list stream_sanitizer_races() {
   return result;
 }
 
-// Synchronizes all devices. Each of them checks its memory when it is synchronized.
+// Synchronizes all devices. Each device checks its memory when it is synchronized.
 void check_all_memory() {
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
     synchronize_device(device);
@@ -146,17 +147,17 @@ py::list get_held_memory() {
   return result;
 }
 
-// Reports on stderr the memory faults that no call has thrown, and stops capturing call stacks.
-// Must be called before the interpreter is finalized. The later leak report omits the blocks at
-// `reachable`.
+// Must be called before the interpreter is finalized. Reports on stderr the memory faults that no
+// call has thrown, and stops capturing call stacks. The later leak report omits the blocks at the
+// addresses `reachable`.
 void report_memory_at_exit(const std::vector<uintptr_t>& reachable) {
   report_memory_faults_at_exit(reachable);
   stop_capturing_call_stacks();
 }
 
 // Returns whether the error is a KeyboardInterrupt or SystemExit, which do not derive from
-// Exception. Python code called by the dispatcher raises through pybind11; other torch code raises
-// python_error.
+// Exception. Python code that the dispatcher calls raises error_already_set, pybind11's exception;
+// other torch code raises python_error.
 bool is_interrupt(const std::exception& error) {
   const py::gil_scoped_acquire gil;
   PyObject* type = nullptr;
@@ -183,8 +184,9 @@ py::dict get_fallback_stats() {
   return result;
 }
 
-// Waits release the GIL here because many torch bindings do not release it, and no destructor does.
-// During finalization the GIL is kept: a thread that releases it then may never get it back.
+// Waits release the GIL here, because many torch bindings do not release it, and destructors never
+// do. During finalization the GIL is kept, because a thread that releases it then may never acquire
+// it again.
 void* release_gil() {
   return Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
 }
@@ -202,16 +204,16 @@ void reacquire_gil(void* thread) {
     return;
   }
   while (is_finalizing()) {
-    (void)::pause();  // until the process exits (see shutdown.h)
+    (void)::pause();  // returns only when the process exits (see shutdown.h)
   }
   PyEval_RestoreThread(static_cast<PyThreadState*>(thread));
 }
 
-// Python objects hold tensors, streams and events until the interpreter has cleared its modules, so
-// the device must live until then. The interpreter calls this function last, before the process
-// runs C++ destructors, which destroy objects that libtorch's kernels may use. Kernels that are
-// still queued at that point do not run. If Py_AtExit has no free slot, the driver shuts the device
-// down by itself slightly later.
+// Shuts the device down when the process exits. The device must live until the interpreter has
+// cleared its modules, because Python objects own tensors, streams and events until then. The
+// interpreter calls this function last. At this point, the process has not yet run C++ destructors,
+// which destroy objects that libtorch's kernels may use. Kernels that are still queued do not run
+// any more. If Py_AtExit has no free slot, the driver itself shuts the device down slightly later.
 void shut_down_at_exit() {
   (void)Py_AtExit([] {
     report_leaks_at_exit();
@@ -227,8 +229,9 @@ int driver_version() {
   return version;
 }
 
-// Throws unless the loaded driver has a compatible version (openreg.h). The loader has resolved
-// every driver function, but only the version shows whether the semantics still match.
+// Throws unless the loaded driver has a compatible version (openreg.h). The loader has already
+// resolved every function of the driver, but only the version shows whether their semantics still
+// match.
 void require_driver() {
   const int found = driver_version();
   if (found / 10000 != OPENREG_VERSION / 10000 || found / 100 < OPENREG_VERSION / 100) {
@@ -352,8 +355,9 @@ PYBIND11_MODULE(_C, module) {
 
   static constexpr orHostWaitHooks kReleaseGil{&openreg::release_gil, &openreg::reacquire_gil};
   orSetHostWaitHooks(&kReleaseGil);
-  // By default torch initializes the device only in its own functions and considers it unused until
-  // then, so torch.accelerator.synchronize() would not wait. Here every use initializes the device.
+  // By default, torch initializes the device only in its own functions and considers it unused
+  // until then. As a result, torch.accelerator.synchronize() would not wait. Here every use
+  // initializes the device.
   torch::utils::set_requires_device_init(openreg::kOpenRegType, false);
   openreg::shut_down_at_exit();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Python bindings for storages and events shared between processes. The module calls bind_sharing()
+// Python bindings of storages and events that processes share. The module calls bind_sharing()
 // once.
 #ifndef PYTHON_CSRC_SHARING_H_
 #define PYTHON_CSRC_SHARING_H_

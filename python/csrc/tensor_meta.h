@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Python bindings for the metadata that a backend keeps with a tensor (runtime/c10/tensor_meta.h).
+// Python bindings of the metadata that a backend stores with a tensor (runtime/c10/tensor_meta.h).
 // Callers must hold the GIL.
 #ifndef PYTHON_CSRC_TENSOR_META_H_
 #define PYTHON_CSRC_TENSOR_META_H_

@@ -4,7 +4,7 @@
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 load("//tools:cc.bzl", "COPTS")
 
-# The configurations: environment variables by name of the configuration.
+# The configurations. The keys are their names, and the values are environment variables.
 CONFIGURATIONS = {
     "%d_device%s_%s" % (count, "" if count == 1 else "s", "blocking" if blocking else "async"): {
         "OPENREG_DEVICE_COUNT": str(count),

@@ -4,8 +4,8 @@
     ./bazelw build --aspects=//tools/linters:clang_tidy.bzl%clang_tidy --output_groups=clang_tidy //...
 """
 
-# Runs the command that follows the first argument, and on success creates the file that the first
-# argument names. It prints the command's output only if the command fails.
+# Runs the command that follows the first argument. If the command succeeds, creates the file that
+# the first argument names. If the command fails, prints its output.
 _COMMAND = """
 out=$1; shift
 log=$("$@" 2>&1) || { printf '%s\\n' "$log"; exit 1; }
@@ -30,7 +30,7 @@ def _clang_tidy_impl(target, ctx):
     if not sources:
         return []
 
-    # In Bazel 4, binaries provide no CcInfo, so use the compilation contexts of their deps.
+    # In Bazel 4, binaries do not provide CcInfo, so use the compilation contexts of their deps.
     contexts = [dep[CcInfo].compilation_context for dep in ctx.rule.attr.deps if CcInfo in dep]
     if CcInfo in target:
         contexts.append(target[CcInfo].compilation_context)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Device memory. allocate() uses the calling thread's current device. The deleter may run on any
-// thread, with or without Python's lock (the GIL), and during the interpreter's shutdown. It must
-// not take the GIL, throw, or wait for a thread that might need the GIL.
+// thread, with or without the GIL, and during the shutdown of the interpreter. Therefore it must
+// not acquire the GIL, throw, or wait for a thread that might need the GIL.
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 std::array<std::atomic<int64_t>, kDevices> used{};
 
-// The context of a DataPtr, which owns the memory and is freed with it.
+// The context of a DataPtr. It owns the memory and is freed together with it.
 struct Block {
   void* pointer;
   int64_t bytes;
@@ -27,7 +27,7 @@ struct Block {
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   used[static_cast<size_t>(block->device)] -= block->bytes;
-  std::free(block->pointer);  // driver
+  std::free(block->pointer);  // driver: free the memory
   delete block;
 }
 
@@ -37,22 +37,23 @@ struct Allocator final : c10::DeviceAllocator {
     if (bytes == 0) {
       return {nullptr, device};  // the device must be correct even without memory
     }
-    void* const pointer = std::malloc(bytes);  // driver
+    void* const pointer = std::malloc(bytes);  // driver: allocate memory
     TORCH_CHECK_WITH(OutOfMemoryError, pointer != nullptr, "acme: out of memory: ", bytes,
                      " bytes");
     used[static_cast<size_t>(device.index())] += static_cast<int64_t>(bytes);
     return {pointer, new Block{pointer, static_cast<int64_t>(bytes), device.index()}, &free_block,
             device};
   }
-  // There is no raw_allocate(), because the deleter needs a context that differs from the pointer.
+  // There is no raw_allocate(), because it passes the pointer itself to the deleter, but this
+  // deleter needs a context.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    std::memcpy(to, from, bytes);  // driver
+    std::memcpy(to, from, bytes);  // driver: copy device memory
   }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t /*pool*/) override {}
-  // Not needed, because kernels are synchronous. A caching allocator keeps memory until the stream
-  // has used it.
+  // Does nothing, because kernels are synchronous. A caching allocator must keep the memory until
+  // the stream has used it.
   void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Declarations shared by the files of this backend. The device uses host memory and runs everything
-// synchronously. A real device calls its driver where a comment says "driver". Any thread may use
-// these declarations.
+// Declarations that the files of this backend share. The device uses host memory and runs
+// everything synchronously. Where a comment says "driver", a real device calls its driver. Any
+// thread may use these declarations.
 #ifndef EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 #define EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 
@@ -18,14 +18,14 @@ inline constexpr c10::DeviceIndex kDevices = 2;
 // The calling thread's current device.
 inline thread_local c10::DeviceIndex current_device = 0;
 
-// Checks an index and returns it, or the current device's index for -1.
+// Checks a device index and returns it. For -1, returns the index of the current device.
 inline c10::DeviceIndex resolve(c10::DeviceIndex index) {
   TORCH_CHECK(index < kDevices, "acme: device index ", static_cast<int>(index),
               " is out of range: ", static_cast<int>(kDevices), " devices");
   return index < 0 ? current_device : index;
 }
 
-// Makes a device current in the calling thread and returns the index of the previous one.
+// Makes a device the calling thread's current device and returns the index of the previous one.
 inline c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   const c10::DeviceIndex previous = current_device;
   current_device = resolve(index);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device guard: current device, streams and events. Stateless; torch keeps one instance until
-// the process ends. Any thread may use it.
+// The device guard: the current device, streams and events. It is stateless, and torch keeps one
+// instance until the process ends. Any thread may use it.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The hooks through which torch asks for devices, generators and pinned memory, and resizes
-// storages. Stateless; torch keeps one instance until the process ends. Any thread may use them.
+// The hooks with which torch queries devices, generators and pinned memory, and resizes storages.
+// They are stateless, and torch keeps one instance until the process ends. Any thread may use them.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
@@ -16,7 +16,7 @@ namespace acme {
 namespace {
 
 // A device generator that uses the CPU's algorithm. A device with its own kernels for random
-// numbers keeps a seed and an offset instead (Philox), and advances the offset at each launch.
+// numbers stores a seed and an offset instead (Philox), and advances the offset at each launch.
 struct Generator final : at::CPUGeneratorImpl {
   explicit Generator(c10::DeviceIndex index) {
     device_ = c10::Device(kType, index);
@@ -48,20 +48,20 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<Generator>(resolve(device));
   }
 
-  // The device has no pinned memory: pin_memory() copies into ordinary host memory.
+  // The device has no pinned memory, so pin_memory() copies to ordinary host memory.
   bool isPinnedPtr(const void* /*pointer*/) const override { return false; }
   at::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetAllocator(c10::DeviceType::CPU);
   }
 
-  // Resizes a storage for resize_ and UntypedStorage.resize_, and keeps its bytes.
+  // Resizes a storage for resize_ and UntypedStorage.resize_. The old contents are kept.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
     const c10::DeviceIndex previous = exchange_device(storage.device().index());
     c10::DataPtr grown = allocator()->allocate(bytes);
     exchange_device(previous);
     if (const size_t kept = std::min(bytes, impl->nbytes()); kept > 0) {
-      std::memcpy(grown.mutable_get(), impl->data(), kept);  // driver
+      std::memcpy(grown.mutable_get(), impl->data(), kept);  // driver: copy device memory
     }
     impl->set_data_ptr_noswap(std::move(grown));
     impl->set_nbytes(bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The extension module torch_acme._C. Its import loads the library, whose static initializers
-// register guard, allocator, hooks and operators. The functions require the GIL.
+// The extension module torch_acme._C. Importing it loads the library, whose static initializers
+// register the guard, the allocator, the hooks and the operators. The functions require the GIL.
 #include <ATen/Context.h>
 #include <Python.h>
 #include <torch/csrc/Generator.h>
@@ -32,6 +32,6 @@ PyModuleDef definition{
 
 }  // namespace
 
-// PyMODINIT_FUNC also exports the function; -fvisibility=hidden hides all others.
+// Besides defining the function, PyMODINIT_FUNC exports it; -fvisibility=hidden hides all others.
 // NOLINTNEXTLINE(readability-identifier-naming): Python requires this name.
 PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators that every device needs, two device kernels (relu, normal_), and the fallback to
-// the CPU for all others. They are stateless. Any thread may call them.
+// The operators that every device needs, two device kernels (relu, normal_), and a fallback to the
+// CPU for all other operators. They are stateless, and any thread may call them.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -31,7 +31,8 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-// Makes the device given by an optional argument current in this thread for the scope's lifetime.
+// Makes the device in an optional argument the calling thread's current device during the lifetime
+// of the object.
 struct DeviceScope {
   explicit DeviceScope(std::optional<at::Device> device)
       : previous(exchange_device(device.has_value() ? device->index() : current_device)) {}
@@ -58,14 +59,14 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
 }
 
 // Returns a CPU tensor over the memory of a device tensor. A real device cannot do this: its driver
-// copies the bytes, and either side converts layouts and dtypes.
+// copies the bytes, and either the host or the device converts layouts and dtypes.
 at::Tensor host_view(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
                        tensor.options().device(at::kCPU));
 }
 
-// Makes all copies to, from and within the device; `to` may have a different dtype and different
-// strides.
+// Implements all copies to, from and within the device. The dtype and the strides of `to` may
+// differ from those of `from`.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
   const at::Tensor source = from.is_privateuseone() ? host_view(from) : from;
   at::Tensor target = to.is_privateuseone() ? host_view(to) : to;
@@ -73,14 +74,14 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_bl
   return to;
 }
 
-// The fallback writes its results with this operator; `to` gets the shape of `from`.
+// The fallback writes its results with this operator. `to` gets the shape of `from`.
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   to.resize_(from.sizes());
   return copy_from(from, to, false);
 }
 
-// Implements resize_. A storage that is too small grows through the hook resizePrivateUse1Bytes. A
-// tensor that already has the sizes keeps its strides.
+// Implements resize_. A storage that is too small is enlarged with the hook resizePrivateUse1Bytes.
+// A tensor that already has these sizes keeps its strides.
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> format) {
   if (self.sizes() != sizes) {
@@ -127,7 +128,7 @@ at::Tensor relu(const at::Tensor& self) {
 }
 
 // Implements normal_ with random numbers from the generator argument or the device's default
-// generator. CPU kernels reject both, so every random operator needs a device kernel.
+// generator. CPU kernels reject both generators, so every random operator needs a device kernel.
 at::Tensor& normal(at::Tensor& self, double mean, double deviation,
                    std::optional<at::Generator> given) {
   at::Generator generator =
@@ -181,7 +182,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// torch.autocast does not cast anything for this device.
+// torch.autocast casts nothing for this device.
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
