@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-#: Passes that run before autograd and replace several operators by one.
+#: Passes that run before autograd. Each replaces several operators with one.
 REWRITES = ("silu", "gelu", "layer_norm", "rms_norm", "softmax", "attention")
 
 #: Passes that run on the forward and backward graphs.
 SIMPLIFICATIONS = ("fold", "cse", "dead_code")
 
-#: What runs a graph after the passes.
+#: The ways to run a graph after the passes.
 COMPILERS = ("eager", "inductor", "graph")
 
 
@@ -72,11 +72,9 @@ def _folder(value: object) -> Path:
 
 
 def parse(options: Mapping[str, Any]) -> Options:
-    """Check options and fill in the defaults: all passes, then eager.
+    """Check options and fill in the defaults: all passes, executed by "eager".
 
     Raises:
-        ValueError: for an unknown name; the message lists the known names.
-        TypeError: for a value whose type does not match its option.
     """
     names = [field.name for field in fields(Options)]
     unknown = [name for name in options if name not in names]
