@@ -20,6 +20,10 @@ def checkpoint_graph(graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Run ``graph`` without saving tensors for backward; backward runs the graph again.
 
     Args:
+        graph: the checkpointed region.
+        args: its positional arguments.
+        kwargs: its keyword arguments, and keyword arguments for
+            ``torch.utils.checkpoint.checkpoint``.
     """
     divide: Callable[..., Any] = TagActivationCheckpoint.divide_kwargs
     settings, graph_kwargs = divide(kwargs)

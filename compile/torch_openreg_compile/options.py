@@ -75,6 +75,8 @@ def parse(options: Mapping[str, Any]) -> Options:
     """Check options and fill in the defaults: all passes, executed by "eager".
 
     Raises:
+        ValueError: for an unknown name; the message lists the known names.
+        TypeError: for a value whose type does not match its option.
     """
     names = [field.name for field in fields(Options)]
     unknown = [name for name in options if name not in names]
