@@ -19,7 +19,7 @@ REWRITE = "REWRITE_GOLDEN=1 ./bazelw run //aten/structured:golden_test"
 
 @pytest.fixture(scope="module")
 def torch_operators() -> Torch:
-    """PyTorch's operators, which take half a second to parse."""
+    """The operators of PyTorch. Parsing them takes half a second."""
     return Torch()
 
 
@@ -36,7 +36,7 @@ def clang_format(code: str) -> str:
         "add.Tensor",  # structured: iterates, converts operands, has a fast path
         "mm",  # structured without a TensorIterator
         "max.dim",  # structured: several outputs, meta() passes values to impl()
-        "index.Tensor",  # structured: prepares an argument, never converts
+        "index.Tensor",  # structured: prepares an argument, never converts operands
         "baddbmm",  # structured: meta() always runs on the device tensors
         "fill_.Scalar",  # mutating: checks its arguments
         "_foreach_add_.Scalar",  # mutating: one launch under a condition
