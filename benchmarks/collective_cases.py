@@ -18,8 +18,8 @@ Call = Callable[[], object]
 
 SIZES = 4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20
 PROCESSES = 2, 4
-LATENCY_BOUND = 0.5  # the ratio of the times (occl / Gloo) at the smallest size
-BANDWIDTH_BOUND = 1 / 3  # the ratio at the largest size: three times Gloo's bandwidth
+LATENCY_BOUND = 0.5  # at the smallest size, the ratio of the times (occl / Gloo)
+BANDWIDTH_BOUND = 1 / 3  # at the largest size, the same ratio: three times Gloo's bandwidth
 TRAINING_BOUND = 0.8
 TRAINING = "DDP step"
 
@@ -145,7 +145,7 @@ def training(device: torch.device) -> Call:
 def make(case: CollectiveCase, device: torch.device) -> Call:
     """Creates the call of a case on a device. The call waits for its result."""
     if case.bytes:
-        # For the smallest size, this size is the part that one rank sends to another.
+        # If each rank has a part of the larger buffer, each part must have at least one element.
         size = max(case.bytes, 4 * case.processes) if divides(case) else case.bytes
         call = OPERATIONS[case.operation](size, device)
     else:

@@ -37,7 +37,7 @@ class Measured:
         ratio: the median over the rounds of occl / Gloo.
         low: the lower quartile of these ratios.
         high: the upper quartile of these ratios.
-        error: why the figures are missing (they are then 0); empty if they are not.
+        error: why there are no figures (they are then 0); empty if there are figures.
     """
 
     case: CollectiveCase

@@ -127,7 +127,7 @@ class Bench:
         self._workers: dict[str, Worker[Window, Timing]] = {}
 
     def times(self, case: str, ways: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
-        """Measures the variants, window by window in turn.
+        """Measures the variants: one window of each variant in turn.
 
         Returns:
             The seconds per call in each round, by variant ("device mode").

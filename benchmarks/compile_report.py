@@ -45,7 +45,7 @@ class Row:
         times: the median time of each variant, in the table's unit.
         ratios: the ratios of some variants to the table's reference.
         remark: the explanation of a bound.
-        error: why the figures are missing; empty if they are not.
+        error: why there are no figures; empty if there are figures.
     """
 
     name: str
@@ -161,7 +161,7 @@ def chart(tables: Sequence[Table], path: Path) -> None:
 def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
-    pitch = len(ways) + 1  # the distance between cases, including a gap
+    pitch = len(ways) + 1  # The distance between cases, including a gap.
     # If the machine's speed changes, the median of the ratios differs from the ratio of the
     # medians. The median of the ratios is more accurate, so it replaces the ratio of the medians.
     relative = [

@@ -19,18 +19,19 @@ from typing import Any, Self
 import torch
 import torch.multiprocessing
 
-PATIENCE = 100.0  # seconds after which the process is considered to hang; they include its start
-ELEMENTS = 1 << 16  # the number of elements in a shared tensor, which has 256 KiB
-NAP = 100_000_000  # the duration, in nanoseconds, of the work that a kill interrupts
+PATIENCE = 100.0  # Seconds, including the start, after which the process is considered to hang.
+ELEMENTS = 1 << 16  # The number of elements in a shared tensor of 256 KiB.
+NAP = 100_000_000  # The duration, in nanoseconds, of the work that a kill interrupts.
 
 
 def serve(inbox: Any, outbox: Any) -> None:
     """Answers messages until it receives None. This is the other process's main function.
 
     Args:
-        inbox: a queue. The first message is the number of intra-op threads. Each later one is a
-            pair: a tensor, to which 1 is added, and whether to keep it and queue long work on it.
-        outbox: a queue of answers: a tensor of this process with twice the values.
+        inbox: a queue. The first message is the number of intra-op threads. Each later message is
+            a pair: a tensor, to which this process adds 1, and whether this process keeps the
+            tensor and queues long work on it.
+        outbox: a queue of answers. An answer is a tensor of this process with twice the values.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(inbox.get())

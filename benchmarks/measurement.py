@@ -24,8 +24,8 @@ from benchmarks.service_cases import SERVICES
 
 CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"
-SETTLE = 0.02  # seconds; the OpenMP threads of an idle process stop spinning earlier
-TIMEOUT = 120.0  # seconds for one window; a window that takes longer is considered to hang
+SETTLE = 0.02  # Seconds. The OpenMP threads of an idle process stop spinning earlier.
+TIMEOUT = 120.0  # Seconds for one window. A window that takes longer is considered to hang.
 # The number of calls before timing. A compiled function compiles in its first two calls (in the
 # first call, an optimizer has no state). It warms up and captures a graph in up to four more calls.
 WARM_UP = 8
@@ -48,7 +48,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Window:
-    """A request to run `case` on `device` and time it.
+    """A request to run `case` on `device` and to time the calls.
 
     Attributes:
         calls: the number of calls; 0 means to warm up and find the number that fits into `seconds`.
@@ -77,7 +77,7 @@ class Result:
         ratio: the ratio device / CPU: the median over the passes of the median over the rounds.
         low: the lower quartile over the passes.
         high: the upper quartile over the passes.
-        error: why the figures are missing (they are then 0); empty if they are not.
+        error: why there are no figures (they are then 0); empty if there are figures.
     """
 
     group: str
@@ -195,8 +195,8 @@ def measure(
         bound: the bound for the ratio of each case without its own bound.
 
     Yields:
-        For each case in each pass: its result over the passes so far, and the number of threads. A
-        case that failed has its error, and is not run in later passes.
+        For each case in each pass, the result over the passes so far, and the number of threads.
+        The result of a failed case contains the error. The case is not run in later passes.
     """
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
     failed: dict[str, Result] = {}

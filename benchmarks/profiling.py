@@ -22,8 +22,8 @@ from benchmarks.eager import machine
 from benchmarks.measurement import quartiles
 from tools.flags.flags import Flags, output, whole_number
 
-CALLS = 2000  # the number of calls in a session
-DEVICE_BOUND = 1.5  # the bound for device activity only, relative to no profiler
+CALLS = 2000  # The number of calls in a session.
+DEVICE_BOUND = 1.5  # The bound for device activity only, relative to no profiler.
 _CPU, _DEVICE = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
 
 #: The activities that each variant records.
@@ -65,7 +65,7 @@ def measure(device: str, way: str) -> float:
     """Times a small addition in one session.
 
     Returns:
-        Nanoseconds per call.
+        The nanoseconds per call.
     """
     x, y = torch.ones(16, device=device), torch.ones(16, device=device)
     add = torch.add
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark.
 
     Returns:
-        0: the status does not depend on times.
+        Always 0, because the status does not depend on times.
     """
     parser = Flags("profiler", __doc__)
     parser.add_argument(

@@ -31,12 +31,12 @@ from benchmarks.cases import cnn, training
 from benchmarks.importer import Importer
 from tools.flags.flags import Flags, output, picture
 
-WARM_UP = 0.2  # the share of the time that is the warm-up
-TOLERANCE = 0.02  # the accepted relative growth of resident memory
+WARM_UP = 0.2  # The share of the time that is the warm-up.
+TOLERANCE = 0.02  # The accepted relative growth of resident memory.
 DEVICE = torch.device("openreg")
-POOLED = 32  # the number of streams in a device's pool (docs/streams.md)
-REPLAYS = 5  # the number of replays of each graph
-STREAMS = 4  # the number of streams per device in a round of copies
+POOLED = 32  # The number of streams in a device's pool (docs/streams.md).
+REPLAYS = 5  # The number of replays of each graph.
+STREAMS = 4  # The number of streams per device in a round of copies.
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def test_constants_are_kept() -> None:
 
 
 def test_functions_that_switch_gradients_are_not_lowered() -> None:
-    """Where such a function restores the gradient mode, tracing would record a wrong mode."""
+    """If a function restores the gradient mode, tracing would record a wrong mode."""
 
     def normalized(x: Tensor) -> Tensor:
         with torch.no_grad():

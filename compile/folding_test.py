@@ -125,7 +125,7 @@ def test_values_used_elsewhere_are_kept() -> None:
     ids=["input", "view_of_an_input", "copy"],
 )
 def test_results_stay_separate_tensors(function: _Function) -> None:
-    """A program may write to a result, and this must not change an input or another result."""
+    """A program may write to a result. This must not change an input or another result."""
     assert "mul(1)" in folded(function)[0]
 
 

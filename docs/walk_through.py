@@ -67,7 +67,7 @@ def execute(block: Block, here: Path, there: Path, environment: Mapping[str, str
 
 
 def prepare(here: Path, there: Path) -> None:
-    """Links the Python environment into the new repository and sets an output folder beside it."""
+    """Links the Python environment to the new repository and sets an output folder beside it."""
     same = ("requirements.lock", "requirements.torch")
     if all((here / name).read_bytes() == (there / name).read_bytes() for name in same):
         (there / ".venv").symlink_to((here / ".venv").resolve())

@@ -101,11 +101,11 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
     """Parse operators.yaml.
 
     Args:
-      text: the file's contents.
-      torch: the operators, to check the names.
+      text: the contents of the file.
+      torch: PyTorch's operators, against which the names are checked.
 
     Returns:
-      The entries, in the file's order.
+      The entries, in the order of the file.
 
     Raises:
       ListError: for an unknown field, kind or operator, or a duplicate operator.

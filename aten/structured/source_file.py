@@ -30,7 +30,7 @@ def write_shards(entries: Sequence[Entry], torch: Torch, shards: int) -> list[st
       shards: the number of files, with about the same number of kernels each.
 
     Returns:
-      The files' contents, with operators in the order of entries.
+      The contents of the files, with operators in the order of ``entries``.
     """
     operators = [
         StructuredOperator(entry, torch)

@@ -29,8 +29,8 @@ _FAST_KINDS: dict[Pointwise | None, tuple[str, ...]] = {
 class FastPath:
     """How a pointwise operator uses the fast path of aten/structured/pointwise.h."""
 
-    operands: list[str]  # the arguments that the loop visits, in the order of the loop
-    scalars: list[CppArgument]  # the other arguments
+    operands: list[str]  # The arguments that the loop visits, in the order of the loop.
+    scalars: list[CppArgument]  # The other arguments.
     impl_arguments: list[str]
     result_dtype: str
     cost_factor: str
@@ -40,9 +40,9 @@ class FastPath:
 class Variant:
     """The functional, in-place or out= variant of an operator, which the dispatcher calls."""
 
-    operator: str  # torch's name, such as add_.Tensor
-    name: str  # the name of the C++ function
-    kind: str  # an OutputKind
+    operator: str  # The name in torch, such as add_.Tensor.
+    name: str  # The name of the C++ function.
+    kind: str  # An OutputKind.
     returns: str
     parameters: list[str]
     operands: list[tuple[str, str]]  # a method of Operands, and its argument

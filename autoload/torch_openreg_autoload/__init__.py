@@ -23,10 +23,10 @@ _REGISTRATION = f"{PACKAGE}.registration"
 def load() -> None:
     """Import the backend. If this fails, warn with the cause and the remedy.
 
-    The function never raises, except for the user's Ctrl-C, so that a program that does not use the
-    device can continue. A later use of ``torch.openreg`` or ``import torch_openreg`` raises the
-    cause. torch calls this function at the end of its own import, once for each distribution that
-    declares the entry point.
+    The function raises no exception except KeyboardInterrupt (Ctrl-C), so that a program that does
+    not use the device can continue. A later use of ``torch.openreg`` or ``import torch_openreg``
+    raises the cause. torch calls this function at the end of its own import, once for each
+    distribution that declares the entry point.
     """
     if stand_in.is_installed():
         return

@@ -22,8 +22,8 @@ def find_doubts(package: str, origin: str) -> list[str]:
     """Return reasons why importing a package may crash. For an intact package there are none.
 
     Args:
-        package: name of the package and of the distribution that contains it.
-        origin: path of its ``__init__.py``.
+        package: the name of the package and of the distribution that contains it.
+        origin: the path of the package's ``__init__.py``.
 
     Returns:
         One sentence per problem. A distribution without RECORD (a build folder) has no problems.

@@ -94,13 +94,13 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
 
 
 def _is_traced(value: Any) -> bool:
-    """Return whether a value consists of FakeTensors without data-dependent shapes."""
+    """Return whether a value consists of FakeTensors whose shapes do not depend on data."""
     leaves = pytree.tree_leaves(value)
     return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
 
 
 def _can_be_lowered(node: fx.Node) -> bool:
-    """Return whether a node calls a torch function from tensors to tensors or None."""
+    """Return whether a node calls a torch function on tensors and returns only tensors or None."""
     result = value_of(node)
     return (
         _is_function_of_torch(node)
@@ -159,7 +159,7 @@ def _operators(
 
 
 def _replace_uses(node: fx.Node, result: Any) -> None:
-    """Replace all uses of a node. Also replace the users that select one of several results."""
+    """Replace each use of a node with its result, or with the result that the use selects."""
     if isinstance(result, fx.Node):
         node.replace_all_uses_with(result)
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The last graph transformations before kernels are generated for the device.
 
-In some places torch's compiler decides by the device's name. For any name except "cpu", the
-decision does not fit generated C++. This module makes these decisions by changes of the graph.
+Some decisions of torch's compiler depend on the device's name, and only the decisions for "cpu" are
+right for generated C++. This module makes the right decisions by changing the graph.
 docs/compile.md lists them.
 """
 
@@ -56,7 +56,7 @@ def keep_heavy_results(graph: fx.Graph) -> None:
         if node.target not in _HEAVY and heavy.isdisjoint(node.all_input_nodes):
             continue
         if len(node.users) > 1:
-            # This mark makes torch compute the result into a buffer.
+            # This entry makes torch compute the result into a buffer.
             node.meta["inductor_realize_to_strides"] = True
         else:
             heavy.add(node)

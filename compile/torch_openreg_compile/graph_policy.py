@@ -41,7 +41,7 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
     """Return a function that replays a graph, or ``run`` if that is impossible.
 
     Args:
-        run: runs the graph. It takes a list of inputs and writes to nothing else.
+        run: runs the graph; it takes a list of inputs and writes only to them.
         gm: the graph; each node has a FakeTensor.
         static: indices of inputs whose addresses usually do not change.
     """

@@ -68,16 +68,16 @@ def openreg_kernel(
     """Compile a kernel, in another process if the compiler uses several processes.
 
     Args:
-        compiler: submits work to processes.
+        compiler: torch's object that submits work to compile processes.
         name: the kernel's name in errors and traces.
         argument_types: the C++ types of the kernel's parameters.
         source: defines ``void kernel(...)``; its first line includes torch's prefix.
-        parallel: whether it has parallel regions.
+        parallel: whether the kernel has parallel regions.
         pointwise: whether the result is independent of the number of threads.
 
     Returns:
-        A function that launches the kernel on the current stream, called with its cost and its
-        arguments; or a future of that function.
+        A function that launches the kernel on the current stream, or a future of that function. It
+        is called with the kernel's cost and the kernel's arguments.
     """
     prefix, _, rest = source.lstrip().partition("\n")
     site = f'{{"{name}", {str(parallel).lower()}, {str(pointwise).lower()}}}'

@@ -136,7 +136,7 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
     lowered = lower(gm)
     if not lowered:
         with report.of("captured", gm):
-            pass  # no pass runs, the graph stays as captured
+            pass  # no pass runs, so the graph stays as captured
     for graph in lowered:
         with report.of("captured", graph) as done:
             done += apply(passes, graph)

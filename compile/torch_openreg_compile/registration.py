@@ -66,7 +66,7 @@ class _AfterImport(MetaPathFinder):
 
 
 def after_import(name: str, action: _Action) -> None:
-    """Call ``action`` when module ``name`` is imported, or now if it already is.
+    """Call ``action`` when module ``name`` is imported, or now if it is already imported.
 
     Args:
         name: the module's full name.

@@ -42,7 +42,7 @@ MOST_SIZES = 1024
 #: A static input that has had this many addresses is copied like other inputs.
 MOST_ADDRESSES = 3
 
-_CAPTURING = threading.Lock()  # Captures share streams, so only one runs at a time.
+_CAPTURING = threading.Lock()  # captures share streams, so only one runs at a time
 
 
 @cache
@@ -65,7 +65,7 @@ class _Sizes:
         self.moves: Counter[int] = Counter()
 
     def learn(self, inputs: list[Any]) -> None:
-        """Count the static inputs that have moved. Copy those that move repeatedly."""
+        """Count static inputs at new addresses, and copy those that move repeatedly."""
         moved = [recording.moved(inputs) for recording in self.recordings]
         known = [set(indices) for indices in moved if indices is not None]
         if not known or not all(known):
@@ -74,7 +74,7 @@ class _Sizes:
         moving = {i for i, moves in self.moves.items() if moves >= MOST_ADDRESSES}
         if not moving <= self.copied:
             self.copied |= moving
-            self.recordings.clear()  # They expect addresses that will not recur.
+            self.recordings.clear()  # the recordings expect addresses that will not recur
 
 
 class Replay:
@@ -87,7 +87,7 @@ class Replay:
         static: indices of inputs whose addresses usually do not change.
         written: indices of inputs that the function writes to.
 
-    Calling the object takes a list of inputs and clears it. Any thread may call the object.
+    A call of the object takes a list of inputs and clears the list. Any thread may call the object.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Replay:
             return None
         try:
             recording = self._capture(inputs, sizes.copied)
-        except Exception as error:  # After any error in a capture, run without a graph.
+        except Exception as error:  # after any error in a capture, run without a graph
             self._refuse(f"the function cannot be captured: {error}")
             return None
         sizes.recordings.append(recording)

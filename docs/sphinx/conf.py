@@ -14,7 +14,7 @@ myst_enable_extensions = ["fieldlist"]
 suppress_warnings = [
     "autoapi.python_import_resolution",
     "myst.header",
-    "ref.python",  # Sphinx mistakes a field named bytes for the type
+    "ref.python",  # Sphinx mistakes a field named bytes for the type.
 ]
 
 # The attributes that a docstring describes are also the fields of a dataclass. List them only once.

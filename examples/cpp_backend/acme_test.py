@@ -202,9 +202,9 @@ def test_operators_without_a_fallback() -> None:
         convolution(torch.ones(1, 1, 5, 5, device="acme"))
 
 
-# The abort occurs only under certain loads. Therefore this program injects a delay: a hook keeps
-# the autograd thread busy when the program ends. `last` is registered first, so it runs after the
-# wait.
+# Whether the process aborts depends on the machine's load. Therefore this program injects a delay:
+# a hook keeps the autograd thread busy when the program ends. `last` is registered first, so it
+# runs after the wait.
 EXIT = """
 import atexit, threading, time
 ended = []

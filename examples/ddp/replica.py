@@ -41,7 +41,7 @@ class Task:
         epochs: the number of passes over the training images.
         seed: the seed for initial weights and batches.
         bucket_kib: the size of a gradient bucket in KiB.
-        trace: the first process's trace file; None for no trace.
+        trace: the trace file of the first process; None means no trace.
     """
 
     shards: int

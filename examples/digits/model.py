@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class DigitClassifier(nn.Module):
-    """Classifies grey images of 8 by 8 pixels as one of ten digits.
+    """Classifies gray images of 8 x 8 pixels as one of ten digits.
 
     The network has no dropout, so that two devices that train with the same weights and batches
     have the same losses.

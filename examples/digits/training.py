@@ -26,7 +26,7 @@ LEARNING_RATE = 2e-3
 class Digits:
     """scikit-learn's handwritten digits, split into a training and a test part.
 
-    Images are float32 of shape (n, 1, 8, 8) in 0..1, labels int64 of shape (n,).
+    Images are float32 of shape (n, 1, 8, 8) with values in 0..1. Labels are int64 of shape (n,).
     """
 
     train: TensorDataset

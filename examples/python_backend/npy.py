@@ -67,8 +67,8 @@ class Module:
         """Does nothing, because random numbers come from the CPU's generator, which torch seeds."""
 
 
-# This must be the first registration. It fails if another backend is registered, and then the
-# kernels of the other backend must not have been replaced.
+# This must be the first registration. If another backend is registered, it fails before any kernel
+# of that backend is replaced.
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
 
 
@@ -153,7 +153,7 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
             return value
         array = unwrap(value)
         host = torch.from_numpy(np.ascontiguousarray(array) if operator in STRIDED else array)
-        host = flip(host, value.is_conj(), value.is_neg())  # a view that has the lazy bits
+        host = flip(host, value.is_conj(), value.is_neg())  # a view with the lazy bits
         given[id(host)] = host, value
         return host
 

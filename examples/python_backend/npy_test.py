@@ -234,9 +234,9 @@ def test_devices_do_not_mix(x: Tensor) -> None:
         x + torch.ones(2, 3)
 
 
-# The abort occurs only under certain loads. Therefore this program injects a delay: a hook keeps
-# the autograd thread busy when the program ends. `last` is registered first, so it runs after the
-# wait.
+# Whether the process aborts depends on the machine's load. Therefore this program injects a delay:
+# a hook keeps the autograd thread busy when the program ends. `last` is registered first, so it
+# runs after the wait.
 EXIT = """
 import atexit, threading, time
 ended = []

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch_openreg.name import DEVICE_TYPE, PACKAGE
 
-# Seconds after which the program assumes that it hangs and exits.
+# The time in seconds after which the program assumes that it hangs, and exits.
 _HANG_TIMEOUT = 120.0
 
 _say = functools.partial(print, flush=True)

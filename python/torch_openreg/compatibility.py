@@ -25,7 +25,7 @@ def require_compatible(device_type: str) -> None:
         device_type: the device's name, which must not be registered yet.
 
     Raises:
-        ImportError: if a check fails; the message contains both versions and what to do.
+        ImportError: if a check fails; the message states the cause and what to do.
     """
     _require_python()
     _require_torch()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-#: The only torch release that the libraries support, because torch's C++ API is not stable.
+#: The only torch release that the libraries support, because torch's C++ API changes in each one.
 TORCH_VERSION = "2.13.0"
 
 

@@ -62,7 +62,7 @@ class Target:
     label: str
     # The first line of the top-level statement that defines the target.
     line: int
-    # Labels of targets and files. Some words that are not labels are included.
+    # Labels of targets and files, and some words that are not labels.
     uses: set[str]
     # The name of the rule, and its arguments.
     kind: str = ""
@@ -84,7 +84,7 @@ class Workspace:
 
     Args:
         root: the root folder of the tree.
-        read: returns the text of a file by its path below root.
+        read: returns the text of a file, given its path below root.
         is_absent: returns whether to ignore dependencies on a label.
     """
 

@@ -52,7 +52,7 @@ class Names:
         """Returns the names of the backend for a device type.
 
         Args:
-            device: a letter, followed by lower-case letters, digits and single underscores.
+            device: a lower-case letter, then lower-case letters, digits and single underscores.
 
         Raises:
             NameRefused: if torch, Python or C++ uses the name, or if it has other characters.

@@ -3,13 +3,13 @@
 
 By default a chain is folded only if its result is bit-identical for every x:
 
-- ``x * 1``, ``x / 1``, ``x - 0``, but not ``x + 0``, which turns -0 into 0 (for integers also ``x +
-  0``);
-- for integers ``x * a * b`` and sums, because both forms wrap around equally;
-- ``x * a * b`` if a or b is a power of two (such a product is not rounded) and neither is below 1
-  in absolute value. If b is the power of two, a must be an integer; otherwise x * a may round once
-  more below the smallest normal number. The product must be finite in the dtype in which kernels
-  compute.
+- ``x * 1``, ``x / 1`` and ``x - 0``. ``x + 0`` is folded only for integers, because it turns a
+  floating-point -0 into 0.
+- For integers, ``x * a * b`` and sums: both forms wrap around equally.
+- ``x * a * b`` if a or b is a power of two, because such a product is not rounded. Neither may be
+  below 1 in absolute value. If b is the power of two, a must be an integer; otherwise x * a may be
+  rounded once more below the smallest normal number. a * b must be finite in the dtype in which
+  kernels compute.
 
 ``inexact`` also folds chains whose results change by one rounding: ``x + 1 + 2``, ``x * 0.1 *
 0.3``, and ``x + 0``.
@@ -158,7 +158,7 @@ def fold(gm: fx.GraphModule, *, inexact: bool = False) -> list[str]:
         inexact: also fold chains whose results change by one rounding.
 
     Returns:
-        A line for each step.
+        One line of text for each step.
     """
     if aliasing.writes(gm.graph):
         return []

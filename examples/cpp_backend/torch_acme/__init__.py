@@ -22,5 +22,4 @@ atexit.register(wait_for_autograd_threads)
 
 
 def load() -> None:
-    """Does nothing. `import torch` calls this, but importing the package registers the device.
-    """
+    """Does nothing: importing this package for the entry point already registers the device."""

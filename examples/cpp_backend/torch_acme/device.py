@@ -50,7 +50,7 @@ def _lazy_init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    """Returns whether this process was forked after the device was used. For torch.manual_seed."""
+    """Returns whether this process was forked after the device was used; for torch.manual_seed."""
     return False
 
 

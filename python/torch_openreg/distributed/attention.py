@@ -123,7 +123,7 @@ def _expand(
 
     Args:
         schema: the call.
-        choices: for one mesh dimension: placements of outputs, then of tensor arguments.
+        choices: for one mesh dimension, lists of placements: first of outputs, then of arguments.
         outputs: the number of outputs.
         query: the OpStrategy of the queries.
         key: the OpStrategy of the keys.

@@ -23,12 +23,12 @@ def set_sync_debug_mode(debug_mode: SyncDebugMode | int) -> None:
     with a bool tensor). Explicit waits (``synchronize``) are not affected.
 
     Args:
-        debug_mode: ``"default"`` or 0: nothing. ``"warn"`` or 1: a UserWarning that names the
-            operator. ``"error"`` or 2: a RuntimeError instead of the wait; the operator has no
-            effect.
+        debug_mode: the reaction to a wait. ``"default"`` or 0: none. ``"warn"`` or 1: a UserWarning
+            that names the operator. ``"error"`` or 2: a RuntimeError instead of the wait; the
+            operator has no effect.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: for any other value.
     """
     mode = _MODES.index(debug_mode) if debug_mode in _MODES else debug_mode
     if not isinstance(mode, int) or isinstance(mode, bool) or not 0 <= mode < len(_MODES):

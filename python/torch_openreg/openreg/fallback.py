@@ -96,7 +96,7 @@ def irreplaceable() -> dict[str, str]:
 
 
 def report() -> str:
-    """Return a table of the fallbacks. The operators that took most time come first."""
+    """Return a table of the fallbacks, sorted by their time in descending order."""
     header = ("operator", "calls", "async", "sync", "MB in", "MB out", "ms")
     rows = [header]
     for name, record in sorted(stats().items(), key=lambda item: (-item[1].ns, item[0])):

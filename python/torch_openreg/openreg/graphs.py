@@ -84,8 +84,8 @@ class OpenRegGraph(_C._Graph):
         """End the capture. The current stream must be the one on which the capture began.
 
         Raises:
-            RuntimeError: with the reason, if the capture became invalid or a stream was not
-                joined. The graph is then empty.
+            RuntimeError: if the capture became invalid or a stream was not joined; the message
+                states the reason, and the graph is empty.
         """
         if self._inputs is not None:
             self._inputs.stop()
@@ -116,7 +116,7 @@ class OpenRegGraph(_C._Graph):
         return super().pool()
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Make captured operators able to use a generator other than the device's default one."""
+        """Allow captured operators to use a generator other than the device's default generator."""
         super().register_generator_state(generator)
 
     def enable_debug_mode(self) -> None:

@@ -95,7 +95,7 @@ def max_memory_cached(device: DeviceLike = None) -> int:
 
 
 def device_memory_used(device: DeviceLike = None) -> int:
-    """Return the bytes of ``device`` in use, allocated by the caching allocator or directly."""
+    """Return the number of bytes of ``device`` in use, including direct allocations."""
     free, total = mem_get_info(device)
     return total - free
 
@@ -103,9 +103,9 @@ def device_memory_used(device: DeviceLike = None) -> int:
 def list_gpu_processes(device: DeviceLike = None) -> str:
     """Return a text that lists the processes using ``device`` and the memory of each process.
 
-    The text lists only this process, because a process has no information about the memory of
-    others except for memory that they share with it. Before the first use of the device, it lists
-    no process.
+    The text lists only this process, because a process has no information about other processes
+    except for the memory that they share with it. Before the first use of the device, the text
+    lists no process.
     """
     index = resolve(device)
     name = f"{DEVICE_TYPE}:{index}"

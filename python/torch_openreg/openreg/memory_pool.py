@@ -23,9 +23,9 @@ class MemPool:
     Args:
         allocator: exists for compatibility with torch.cuda; here segments always come from the
             driver.
-        use_on_oom: let other allocations, on a stream that has allocated from the pool, take the
-            pool's free memory before they fail with an ``OutOfMemoryError``.
-        no_split: give each allocation its own segment of the same size (at least 1 MiB).
+        use_on_oom: if True, other allocations use the pool's free memory before they fail with an
+            ``OutOfMemoryError``, but only on a stream that has allocated from the pool.
+        no_split: if True, each allocation has its own segment of the same size (at least 1 MiB).
         device: the device; None means the current one.
 
     Raises:

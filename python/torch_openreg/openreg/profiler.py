@@ -20,7 +20,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Pause recording the device until ``start()``. Queued work is still recorded."""
+    """Pause recording the device until ``start()``. Work already queued is still recorded."""
     _C.pause_recording()
 
 

@@ -55,7 +55,7 @@ class InterprocessEvent(torch.Event):
 
         Raises:
             ValueError: if ``ipc_handle`` is not a handle, or the event belongs to another device.
-            RuntimeError: if the event cannot be opened, with the reason.
+            RuntimeError: if the event cannot be opened; the message states the reason.
         """
         return cls._open(resolve(device), ipc_handle)
 
@@ -67,7 +67,7 @@ def ipc_collect() -> int:
     allocation fails.
 
     Returns:
-        The bytes returned to this process's allocator, or to the process that owns them.
+        The number of bytes that were returned to this process's allocator or to their owner.
     """
     return _C.release_shared()
 

@@ -64,7 +64,7 @@ def enable(action: Action = "error") -> None:
 
 
 def disable() -> None:
-    """Disable the sanitizer and clear its findings."""
+    """Disable the sanitizer and discard its findings."""
     _C.set_stream_sanitizer(_ACTIONS.index("off"))
 
 

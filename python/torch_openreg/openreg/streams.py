@@ -67,9 +67,9 @@ class Event(torch.Event, metaclass=_EventType):
     A call of the class returns a ``torch.Event``. ``isinstance`` accepts every event on the device.
 
     Args:
-        enable_timing: whether ``elapsed_time`` (milliseconds) works.
+        enable_timing: whether ``elapsed_time`` (in milliseconds) is supported.
         blocking: exists for compatibility; a wait always sleeps.
-        interprocess: whether other processes may open it; the event then has ``ipc_handle()``.
+        interprocess: whether other processes may open the event, which then has ``ipc_handle()``.
         external: whether record and wait in a capture take effect outside of the graph; not
             supported.
         device: the device of the streams that record it; None means the current device.
@@ -90,7 +90,7 @@ class Stream(torch.Stream):
         device: the stream's device; None means the current one.
         priority: a lower number is more urgent; clamped to ``priority_range()``.
         stream_id, device_index, device_type: together identify an existing stream.
-        stream_ptr: as for ``ExternalStream``.
+        stream_ptr: see ``ExternalStream``.
 
     Raises:
         ValueError: if an existing stream is identified incompletely, or ``priority`` is given with
@@ -129,7 +129,7 @@ class Stream(torch.Stream):
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the range of priorities: the least urgent, and the most urgent, which is lower."""
+        """Return the lowest and the highest priority; the highest one is the smaller number."""
         return _C.stream_priority_range()
 
     @property
@@ -157,11 +157,11 @@ class ExternalStream(Stream):
     Args:
         stream_ptr: the stream's ``orStream_t`` as an integer, as ``Stream.native_handle`` returns.
         device: the stream's device; None means the current one.
-        kwargs: as for ``Stream``; a priority is an error.
+        kwargs: see ``Stream``; a priority raises an error.
 
     Raises:
         ValueError: if a priority is given.
-        RuntimeError: if it is no stream, a destroyed stream, or a stream of another device.
+        RuntimeError: if there is no such stream, it was destroyed, or it is on another device.
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None, **kwargs: Any) -> Self:
@@ -185,7 +185,7 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Stream
         device: the stream's device; None means the current one.
 
     Raises:
-        RuntimeError: if it is no stream, a destroyed stream, or a stream of another device.
+        RuntimeError: if there is no such stream, it was destroyed, or it is on another device.
     """
     return Stream(device, stream_ptr=data_ptr)
 

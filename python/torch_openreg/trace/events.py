@@ -24,7 +24,7 @@ class Work:
     Attributes:
         category: an element of WORK.
         begin: the start time in microseconds.
-        duration: the duration in microseconds.
+        duration: the run time in microseconds.
         correlation: the correlation id of the driver call that queued the work.
         external_id: the id of the operator that made that call; None outside of operators.
     """
@@ -41,7 +41,7 @@ class Work:
 
     @property
     def end(self) -> float:
-        """When the work ended, in microseconds."""
+        """The time in microseconds at which the work ended."""
         return self.begin + self.duration
 
 

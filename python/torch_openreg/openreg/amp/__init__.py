@@ -24,7 +24,7 @@ __all__ = [
 
 
 def amp_definitely_not_available() -> bool:
-    """Return True if there is no device, so that autocast regions and scalers have no effect."""
+    """Return whether there is no device. Autocast regions and scalers then have no effect."""
     return not is_available()
 
 
