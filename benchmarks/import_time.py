@@ -99,7 +99,7 @@ def measure(environment: Mapping[str, str]) -> dict[str, float]:
         raise RuntimeError(f"the process failed: {done.stderr.splitlines()[-1]}")
     times: dict[str, float] = json.loads(done.stdout)
     parts = steps(done.stderr.split(_MARK)[1])
-    # The rest of the time is spent in the registration itself, outside of imports.
+    # The rest of the time is spent in the calls themselves, outside of imports.
     parts["register"] += max(0.0, times["call"] - sum(parts.values()))
     return {
         "find": times["find"],

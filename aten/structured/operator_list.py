@@ -23,7 +23,7 @@ class Kind(enum.Enum):
 
 
 class Converts(enum.Enum):
-    """When a TensorIterator over the arguments converts operands while it is built."""
+    """The cases in which building a TensorIterator over the arguments converts operands."""
 
     INTEGERS = "integers"
     MIXED = "mixed"

@@ -39,8 +39,8 @@ _BUILTIN_MODULES = (
 )
 
 
-# Tensor methods whose names differ from those of the operators that they call, and methods that set
-# a property of the tensor.
+# Tensor methods that do not have the name of the operator that they call, and methods that set a
+# property of the tensor.
 _CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "short")
 _SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
 

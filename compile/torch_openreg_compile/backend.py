@@ -90,7 +90,7 @@ def openreg_debug(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Compile like ``openreg`` with options, by default with all passes, and report on each graph.
+    """Compile as ``openreg`` does with options (default: all passes), and report on each graph.
 
     The report is printed to standard error. The graphs are written as DOT files to the folder in
     option ``dump``, which defaults to a new temporary folder. Arguments, result and errors are the

@@ -2,7 +2,7 @@
 """Compiles generated C++ into Python modules whose functions launch kernels on the device.
 
 Generated code imports ``openreg_kernel`` from this module. This includes code that an earlier
-process cached, so the name must not change.
+process cached.
 """
 
 from collections.abc import Callable, Sequence

@@ -6,11 +6,12 @@
 - Files, folders and targets in backticks exist. A file without a folder may be anywhere.
 - ./bazelw commands name targets of a BUILD file.
 - A code block below `<!-- from: FILE -->` is in that file, except for indentation and empty lines.
-  A line `...` in the block stands for omitted lines.
-- docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other.
+  A line `...` in the block represents omitted lines.
+- docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other rows.
 - docs/torch_internals.md names tests that exist, and files that contain the row's symbol.
 
-Each check takes the tree as `files`, a list of names relative to root, and returns its findings.
+The argument `files` of a check lists all files of the tree, relative to root. A check returns its
+findings.
 """
 
 import re

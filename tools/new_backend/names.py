@@ -4,7 +4,7 @@
 All names are derived from the device type, for example ``my_npu2``:
 
 =================  ==================  ===========================================
-ours               of ``my_npu2``      where
+ours               for ``my_npu2``     used for
 =================  ==================  ===========================================
 ``openreg``        ``my_npu2``         device, module, namespace, files, libraries
 ``OpenReg``        ``MyNpu2``          classes

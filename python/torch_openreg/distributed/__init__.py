@@ -17,9 +17,9 @@ def dump_flight_recorder(stacks: bool = True, only_active: bool = False) -> byte
 
     Args:
         stacks: whether each call's Python stack is included.
-        only_active: whether completed operations are left out.
+        only_active: whether completed operations are omitted.
 
     Returns:
-        A pickled dict: entries, pg_config, pg_status, version.
+        A pickled dict with the keys entries, pg_config, pg_status and version.
     """
     return _C.dump_flight_recorder(stacks, only_active)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DTensor attention: how it is sharded, and ring attention for context parallelism.
+"""Sharding of attention for DTensor, and ring attention for context parallelism.
 
 On this device ``F.scaled_dot_product_attention`` calls
 ``_scaled_dot_product_fused_attention_overrideable``. torch has sharding rules for the attention

@@ -6,9 +6,9 @@ process or the last ``reset``. A process-wide policy determines whether operator
 environment variables are read once, at the first fallback:
 
 - ``OPENREG_FALLBACK``: the initial policy, ``silent`` (default), ``warn`` or ``error``.
-- ``OPENREG_FALLBACK_MODE``: with ``alias`` (default) CPU kernels work on device memory directly;
-  with ``copy`` they work on copies in host memory, as is necessary for a device whose memory the
-  CPU cannot access.
+- ``OPENREG_FALLBACK_MODE``: with ``alias`` (default), CPU kernels work directly on device memory.
+  With ``copy``, they work on copies in host memory. A device whose memory the CPU cannot access
+  requires ``copy``.
 """
 
 from collections.abc import Iterator
