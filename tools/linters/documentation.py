@@ -249,7 +249,10 @@ def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
 
 
 def _lost(block: Sequence[str], source: Sequence[str]) -> str:
-    """Returns a line of the first part that is not in the source, or "" if all parts are in it."""
+    """Returns a line of the first part that is not in the source, or "" if all parts are in it.
+
+    Lines `...` divide the block into parts. These must be in the source in the same order.
+    """
     position = 0
     parts: list[list[str]] = [[]]
     for line in block:
