@@ -33,7 +33,8 @@ def register() -> None:
         return
     default_backend.install()
     symmetric_memory.register()
-    # Programs without DTensors must not import torch.distributed.tensor, which takes half a second.
+    # Do not import torch.distributed.tensor here: the import takes half a second, and only programs
+    # with DTensors need it.
     call_after_import("torch.distributed.tensor", _extend_tensor)
     call_after_import(
         "torch.distributed.tensor.experimental._context_parallel._attention", _extend_tensor
