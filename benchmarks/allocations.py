@@ -3,9 +3,9 @@
 
     ./bazelw run //benchmarks:allocations -- "$PWD/runtime/allocator/testdata"
 
-writes one file per training run. Each line is an operation, in program order: ``+BYTES`` allocates
-on the default stream, ``+BYTES STREAM`` on another stream; ``-N`` frees the block of the N-th
-allocation, counted from 0.
+This command writes one file per training run. Each line is one operation, in program order.
+``+BYTES`` allocates on the default stream, and ``+BYTES STREAM`` allocates on another stream.
+``-N`` frees the block of the N-th allocation, counted from 0.
 """
 
 import sys
@@ -19,7 +19,7 @@ from torch import nn
 from examples.digits.model import DigitClassifier
 from examples.digits.training import BATCH, new_optimizer, step
 
-#: Maximum number of operations in a file.
+#: The maximum number of operations in a file.
 OPERATIONS = 2000
 
 Program = Callable[[], None]
@@ -53,7 +53,7 @@ def transformer() -> None:
 
 
 def lstm() -> None:
-    """Trains an LSTM, unrolled by hand, with growing sequences."""
+    """Trains an LSTM, unrolled in Python, on sequences of increasing length."""
     cell = nn.LSTMCell(64, 256).to("openreg")
     head = nn.Linear(256, 10).to("openreg")
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
@@ -70,7 +70,7 @@ def lstm() -> None:
 
 
 def operations(events: list[dict[str, Any]]) -> list[str]:
-    """Returns the lines for the events of one device, without the frees of earlier allocations."""
+    """Returns the lines for the events of one device, without frees of earlier allocations."""
     streams: dict[int, int] = {0: 0}
     held: dict[int, int] = {}
     allocated = 0
@@ -98,7 +98,7 @@ def record(program: Program) -> list[str]:
 
 
 def main() -> None:
-    """Writes the files into the folder given as the only argument."""
+    """Writes the files to the folder given as the only argument."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: allocations FOLDER")
     for program in (digits, transformer, lstm):

@@ -2,8 +2,8 @@
 """The cases of the eager benchmark: a table of small functions that take a device.
 
 A function creates its inputs on the CPU from a fixed seed, moves them to the device, and returns
-the step to time. A step returns a tensor, so that a test can compare the devices. It waits for the
-device only if its user would.
+the step to time. A step returns a tensor, so that a test can compare the results of the devices. A
+step waits for the device only where a typical program does.
 """
 
 from collections.abc import Callable
@@ -28,10 +28,10 @@ class Case:
     """One row in the table.
 
     Attributes:
-        group: the name of a group of cases whose times have the same main cause.
+        group: the name of a group of cases whose times are dominated by the same cost.
         name: the row's unique name.
         make: creates the step for a device.
-        bound: the promised ratio to the CPU; None for the benchmark's bound.
+        bound: the maximum ratio to the CPU's time; None means the benchmark's bound.
         deterministic: whether all devices must return the same values.
         tolerance: the absolute tolerance of the results; the relative tolerance is a tenth of it.
     """
@@ -45,7 +45,7 @@ class Case:
 
 
 def random(*shape: int) -> Tensor:
-    """Returns normally distributed float32 values on the CPU, the same in each call."""
+    """Returns normally distributed float32 values on the CPU, which are the same in each call."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -66,7 +66,7 @@ def binary(
 
 
 def views(device: torch.device) -> Step:
-    """Makes a step that takes six views of one another, without computation."""
+    """Makes a step that creates a chain of views, without computation."""
     x = random(32, 64).to(device)
 
     def step() -> Tensor:
@@ -83,7 +83,7 @@ def softmax_layer_norm(device: torch.device) -> Step:
 
 
 def convolution(device: torch.device) -> Step:
-    """Makes a step that applies a 3 by 3 convolution to 8 images."""
+    """Makes a step that applies a 3 x 3 convolution to 8 images."""
     x, weight = random(8, 16, 32, 32).to(device), random(32, 16, 3, 3).to(device)
     return lambda: F.conv2d(x, weight, padding=1)
 
@@ -110,7 +110,7 @@ def distances(device: torch.device) -> Step:
 
 
 def allocation(size: int, device: torch.device) -> Step:
-    """Makes a step that allocates a tensor, which is freed immediately."""
+    """Makes a step that allocates a tensor and frees it immediately."""
     return lambda: torch.empty(size, device=device)
 
 
@@ -129,14 +129,14 @@ def copy_out(size: int, device: torch.device) -> Step:
 
 
 def precision(device: torch.device, amp: bool) -> AbstractContextManager[object]:
-    """Returns a region of autocast to bfloat16, or a context without effect."""
+    """Returns an autocast region for bfloat16, or a context manager without effect."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext()
 
 
 def training(
     model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device, amp: bool = False
 ) -> Step:
-    """Makes a training step with AdamW: set gradients to None, forward, backward, update."""
+    """Makes an AdamW training step: set the gradients to None, forward, backward, update."""
     torch.manual_seed(0)
     network = model().to(device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
@@ -155,21 +155,21 @@ def training(
 
 
 def small_mlp() -> nn.Module:
-    """Returns three small linear layers, whose time is mostly launch overhead."""
+    """Returns three small linear layers. Launch overhead dominates their time."""
     return nn.Sequential(
         nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
     )
 
 
 def large_mlp() -> nn.Module:
-    """Returns three linear layers of width 1024, whose time is mostly matrix products."""
+    """Returns three linear layers of width 1024. Matrix products dominate their time."""
     return nn.Sequential(
         nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 512)
     )
 
 
 def cnn() -> nn.Module:
-    """Returns two convolutions with batch norm, pooling and a linear layer, for 3 x 32 x 32."""
+    """Returns a small convolutional network with batch norm, for images of 3 x 32 x 32."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
@@ -178,7 +178,7 @@ def cnn() -> nn.Module:
 
 
 class Lstm(nn.LSTM):
-    """A one-layer LSTM of width 64, which returns the sequence of outputs."""
+    """An LSTM with one layer of width 64, which returns the sequence of outputs."""
 
     def __init__(self) -> None:
         super().__init__(32, 64, batch_first=True)
@@ -212,7 +212,7 @@ def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: to
 
 
 def digits_training(device: torch.device, amp: bool = False) -> Step:
-    """Makes a training step from //examples/digits that includes the copy of the batch."""
+    """Makes a training step from //examples/digits, including the copy of the batch."""
     torch.manual_seed(0)
     model = DigitClassifier().to(device)
     optimizer = new_digits_optimizer(model)
@@ -230,7 +230,7 @@ def digits_training(device: torch.device, amp: bool = False) -> Step:
 
 
 def transformer_pass(device: torch.device, amp: bool = False) -> Step:
-    """Makes a step that runs four layers without gradients and returns the last of 32 positions."""
+    """Makes a step that runs four layers without gradients and returns the last position."""
     torch.manual_seed(0)
     layers = [transformer_layer() for _ in range(4)]
     model = nn.Sequential(*layers).to(device).eval()
@@ -246,12 +246,12 @@ def transformer_pass(device: torch.device, amp: bool = False) -> Step:
 
 
 def read(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """Makes a step that reads another step's result on the host."""
+    """Makes a step that copies another step's result to the host."""
     step = make(device)
     return lambda: step().cpu()
 
 
-# Named functions keep each line below readable.
+# These functions have names so that the lines of the table below are short.
 def _add_in_place(x: Tensor, y: Tensor) -> Tensor:
     return x.add_(y)
 

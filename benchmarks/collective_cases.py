@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cases of the collective benchmark: operations by size, and a training step.
 
-A step runs on tensors of one device, which determines the backend: occl for the device, Gloo for
+A step runs on tensors of one device. The device determines the backend: occl for openreg, Gloo for
 the CPU. A step ends when its result is available.
 """
 
@@ -18,8 +18,8 @@ Call = Callable[[], object]
 
 SIZES = 4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20
 PROCESSES = 2, 4
-LATENCY_BOUND = 0.5  # ratio of the times at the smallest size, occl / Gloo
-BANDWIDTH_BOUND = 1 / 3  # ratio of the times at the largest size: three times Gloo's bandwidth
+LATENCY_BOUND = 0.5  # at the smallest size, the ratio of the times (occl / Gloo)
+BANDWIDTH_BOUND = 1 / 3  # at the largest size, the same ratio: three times Gloo's bandwidth
 TRAINING_BOUND = 0.8
 TRAINING = "DDP step"
 
@@ -44,17 +44,17 @@ class CollectiveCase:
 
     @property
     def group(self) -> str:
-        """The part before the colon that --filter matches."""
+        """The part of the name before the colon, for --filter."""
         return f"{self.processes} processes"
 
     @property
     def name(self) -> str:
-        """The part after the colon that --filter matches."""
+        """The part of the name after the colon, for --filter."""
         return f"{self.operation} {size_text(self.bytes)}" if self.bytes else self.operation
 
     @property
     def bound(self) -> float | None:
-        """The bound for the ratio to Gloo's time; None if there is none."""
+        """The bound for the ratio to Gloo's time; None if there is no bound."""
         if not self.bytes:
             return TRAINING_BOUND
         return {SIZES[0]: LATENCY_BOUND, SIZES[-1]: BANDWIDTH_BOUND}.get(self.bytes)
@@ -69,18 +69,18 @@ def size_text(size: int) -> str:
 
 
 def numbers(size: int, device: torch.device) -> Tensor:
-    """Returns zeros, which stay zero in sums; the memory has been written, so its pages exist."""
+    """Returns zeros, because sums of zeros stay zero. The memory is written, so its pages exist."""
     return torch.full((size // 4,), 0.0, device=device)
 
 
 def all_reduce(size: int, device: torch.device) -> Call:
-    """Makes a call that sums in place over all ranks."""
+    """Makes a call that sums a tensor in place over all ranks."""
     tensor = numbers(size, device)
     return lambda: dist.all_reduce(tensor)
 
 
 def all_gather(size: int, device: torch.device) -> Call:
-    """Makes a call to which each rank contributes an equal part of the output."""
+    """Makes a call in which each rank contributes an equal part of the output."""
     output = numbers(size, device)
     part = numbers(size // dist.get_world_size(), device)
     return lambda: dist.all_gather_single(output, part)
@@ -89,7 +89,7 @@ def all_gather(size: int, device: torch.device) -> Call:
 def reduce_scatter(size: int, device: torch.device) -> Call:
     """Makes a call from which each rank receives its part of the sums.
 
-    Gloo in torch 2.13 copies the input, reduces all of it on all ranks, and keeps one part.
+    Gloo in torch 2.13 copies the input, reduces the whole input on all ranks, and keeps one part.
     """
     tensor = numbers(size, device)
     part = numbers(size // dist.get_world_size(), device)
@@ -108,7 +108,7 @@ def all_to_all(size: int, device: torch.device) -> Call:
     return lambda: dist.all_to_all_single(output, tensor)
 
 
-#: Functions that create a call from a size in bytes and a device.
+#: Functions that create a call for a size in bytes and a device.
 OPERATIONS: dict[str, Callable[[int, torch.device], Call]] = {
     "all-reduce": all_reduce,
     "all-gather": all_gather,
@@ -117,7 +117,7 @@ OPERATIONS: dict[str, Callable[[int, torch.device], Call]] = {
     "all-to-all": all_to_all,
 }
 
-#: All cases, ordered by number of processes.
+#: All cases, sorted by the number of processes.
 COLLECTIVE_CASES = tuple(
     CollectiveCase(processes, operation, size)
     for processes in PROCESSES
@@ -143,9 +143,9 @@ def training(device: torch.device) -> Call:
 
 
 def make(case: CollectiveCase, device: torch.device) -> Call:
-    """Creates a case's call on a device. The call waits for its result."""
+    """Creates the call of a case on a device. The call waits for its result."""
     if case.bytes:
-        # The smallest size refers to the part that one rank sends to another.
+        # If each rank has a part of the larger buffer, each part must have at least one element.
         size = max(case.bytes, 4 * case.processes) if divides(case) else case.bytes
         call = OPERATIONS[case.operation](size, device)
     else:
@@ -161,5 +161,5 @@ def make(case: CollectiveCase, device: torch.device) -> Call:
 
 
 def divides(case: CollectiveCase) -> bool:
-    """Returns whether each rank contributes or receives only a part of the larger buffer."""
+    """Returns whether a rank contributes or receives only a part of the larger buffer."""
     return case.operation in ("all-gather", "reduce-scatter", "all-to-all")

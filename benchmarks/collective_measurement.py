@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times collectives in short windows that alternate between occl and Gloo, on the same ranks.
 
-The ranks are processes in a group that has both backends. A window is a number of calls, each of
-which waits for its result. All ranks start a window together, and the time of the slowest rank
-counts.
+The ranks are processes in a group with both backends. A window is a number of calls, each of which
+waits for its result. All ranks start a window together. The time of a window is the time of the
+slowest rank.
 """
 
 import gc
@@ -37,7 +37,7 @@ class Measured:
         ratio: the median over the rounds of occl / Gloo.
         low: the lower quartile of these ratios.
         high: the upper quartile of these ratios.
-        error: why the figures are missing (zero); otherwise empty.
+        error: why there are no figures (they are then 0); empty if there are figures.
     """
 
     case: CollectiveCase
@@ -52,19 +52,19 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio is within the bound; None without a bound."""
+        """Whether the ratio is within the bound; None if there is no bound."""
         bound = self.case.bound
         if bound is None:
             return None
         return not self.error and bool(within(self.ratio, round(bound, 2)))
 
     def bandwidth(self, us: float) -> float | None:
-        """Bandwidth in GB/s for this time per call; None if the case is not a single collective."""
+        """The bandwidth in GB/s for a time per call; None if the case is not one collective."""
         return self.case.bytes / us / 1e3 if self.case.bytes and us else None
 
 
 def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measured]:
-    """Measures cases one by one; all have the same number of processes.
+    """Measures cases one by one. All cases have the same number of processes.
 
     Yields:
         The result of each case. After a failure, all remaining cases get its error.
@@ -76,7 +76,7 @@ def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measure
         while left and reports in wait([reports, *ranks.connections]):
             yield reports.recv()
             left.pop(0)
-        # A rank ended: after the last case, or with an error.
+        # A rank ends after the last case, or with an error.
         for outcome in ranks.outcomes():
             if outcome.error is not None or outcome.exit_code != 0:
                 error = (outcome.error or f"exit status {outcome.exit_code}").splitlines()[-1]
@@ -89,7 +89,7 @@ def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measure
 
 
 def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) -> None:
-    """Measures the cases on each rank; the first rank reports each completed case."""
+    """Measures the cases on each rank. The first rank reports each completed case."""
     for case in cases:
         found = alternate(case, effort)
         if dist.get_rank() == 0:
@@ -98,7 +98,7 @@ def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) 
 
 def alternate(case: CollectiveCase, effort: Effort) -> Measured:
     """Times windows of both backends in turn, on all ranks of the group."""
-    # Limit each rank to one core, which matters for the training step.
+    # Limit each rank to one core. This affects the training step.
     torch.set_num_threads(1)
     current = torch.accelerator.current_device_index()
     devices = torch.device("cpu"), torch.device("openreg", current)
@@ -107,7 +107,7 @@ def alternate(case: CollectiveCase, effort: Effort) -> Measured:
         call = make(case, device)
         sides.append((call, calls_within(call, effort.window), []))
     for number in range(effort.rounds):
-        # The first side alternates, so that caches and clock frequency favor neither.
+        # Alternate which side is first, so that caches and clock frequency favor neither side.
         for call, calls, times in sides[:: 1 if number % 2 == 0 else -1]:
             window(call, max(1, calls // 4))
             times.append(1e6 * slowest(window(call, calls)) / calls)
@@ -126,8 +126,8 @@ def alternate(case: CollectiveCase, effort: Effort) -> Measured:
 
 
 def calls_within(call: Call, seconds: float) -> int:
-    """Warms up; returns how many calls fit into the time, the same number on all ranks."""
-    # Two calls are enough if they take longer than a window.
+    """Warms up and returns how many calls fit into the time: the same number on all ranks."""
+    # If two calls take longer than a window, they are a sufficient warm-up.
     if slowest(window(call, 2)) < seconds:
         window(call, WARM_UP)
     calls, took = 1, slowest(window(call, 1))
@@ -138,7 +138,7 @@ def calls_within(call: Call, seconds: float) -> int:
 
 
 def window(call: Call, calls: int) -> float:
-    """Returns the seconds that this rank takes for calls that all ranks start together."""
+    """Returns the seconds that this rank takes for the calls, which all ranks start together."""
     dist.all_reduce(torch.zeros(1))
     gc.disable()
     try:

@@ -20,7 +20,7 @@ from benchmarks.collective_cases import (
 from benchmarks.collective_measurement import Measured
 from benchmarks.report import aligned, verdict
 
-#: The text of each goal, by the size of its cases.
+#: The text of each goal, keyed by the size of its cases.
 GOALS = {
     SIZES[0]: f"latency at {size_text(SIZES[0])} <= {LATENCY_BOUND:g} of Gloo's",
     SIZES[-1]: f"bandwidth at {size_text(SIZES[-1])} >= {1 / BANDWIDTH_BOUND:g} times Gloo's",
@@ -96,7 +96,7 @@ def document(found: Sequence[Measured], rounds: int, machine: Mapping[str, Any])
 
 
 def chart(found: Sequence[Measured], path: Path) -> None:
-    """Draws a panel for each operation and number of processes: time by size, both backends.
+    """Draws a panel for each operation and number of processes: the times of both backends by size.
 
     Args:
         found: the results, at least one.
@@ -125,7 +125,7 @@ def chart(found: Sequence[Measured], path: Path) -> None:
 
 
 def draw(axes: Axes, found: Sequence[Measured]) -> None:
-    """Draws one operation for one number of processes."""
+    """Draws the times of one operation for one number of processes."""
     ran = [one for one in found if not one.error]
     sizes = [one.case.bytes for one in ran]
     for name, medians, least in (
@@ -162,7 +162,7 @@ def draw(axes: Axes, found: Sequence[Measured]) -> None:
 
 
 def draw_training(axes: Axes, found: Sequence[Measured]) -> None:
-    """Draws the times of a training step for both backends."""
+    """Draws the times of a training step with both backends."""
     for one in found:
         times = {"Gloo": one.gloo_us / 1e3, "occl": one.occl_us / 1e3}
         axes.bar(list(times), list(times.values()), color=[COLOURS[name] for name in times])

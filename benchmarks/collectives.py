@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares collectives of occl on the device with Gloo's on the CPU, and training with each.
+"""Compares occl's collectives on the device with Gloo's on the CPU, and training with each of them.
 
-A time is measured from the call to the end of the synchronized collective, on the slowest rank.
-After a warm-up, windows of calls alternate between both backends in the same processes. The report
-has the medians of the times and of their ratios over the rounds. The size refers to each rank's
-larger buffer. Gloo's reduce-scatter is an all-reduce of which each rank keeps a part: torch has no
-other implementation for it.
+A time is measured on the slowest rank, from the call to the end of the synchronized collective.
+After a warm-up, windows of calls alternate between the two backends in the same processes. The
+report contains the medians, over the rounds, of the times and of their ratios. The size is that of
+each rank's larger buffer. Gloo's reduce-scatter is an all-reduce of which each rank keeps a part,
+because torch has no other implementation for Gloo.
 """
 
 import argparse
@@ -28,7 +28,7 @@ QUICK = Effort(window=0.003, rounds=3)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the flags; ends the program if one is wrong."""
+    """Parses the flags; exits if a flag is wrong."""
     parser = Flags(
         "collectives",
         __doc__,
@@ -52,7 +52,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measured(cases: Sequence[CollectiveCase], effort: Effort) -> list[Measured]:
-    """Measures one table; shows a progress bar if the output is a terminal."""
+    """Measures one table. Shows a progress bar if the output is a terminal."""
     results = []
     with tqdm(total=len(cases), unit="case", disable=None, leave=False) as bar:
         bar.set_description(cases[0].group)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the collective benchmark; no test depends on times."""
+"""Tests the collective benchmark. No test depends on times."""
 
 import json
 from pathlib import Path

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares torch.compile on the device with torch.compile on the CPU.
 
-There are three tables. The first has the time of a call: eager and compiled on both devices, and
-with mode "reduce-overhead" on the device. The second compares backend "openreg", which checks a
-graph and runs it, with eager mode. The third has the time of the first call when torch's caches on
-disk are full. The variants alternate, and a ratio is the median over the rounds. Most of the run
-time is compilation.
+There are three tables. The first contains the time of a call: eager and compiled on both devices,
+and with mode "reduce-overhead" on the device. The second compares backend "openreg", which checks
+and runs a graph, with eager mode. The third contains the time of the first call if torch's caches
+on disk already contain all graphs. The variants run in turn, and a ratio is the median over the
+rounds. Most of the run time is compilation.
 """
 
 import argparse
@@ -25,10 +25,10 @@ from benchmarks.eager import machine
 from benchmarks.measurement import Effort
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
-MEAN_BOUND = 1.0  # bound for the geometric mean over all cases in a table
+MEAN_BOUND = 1.0  # the bound for the geometric mean over all cases in a table
 FULL = Effort(window=0.05, rounds=15)
 QUICK = Effort(window=0.01, rounds=3)
-FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # number of processes for each compile time
+FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # the number of processes that measure each compile time
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Section:
         name: the prefix of the table's case names for --filter; empty for the first table.
         title: what the table measures.
         unit: the unit of the times.
-        reference: the variant that times are divided by; {} stands for the device.
+        reference: the variant whose times are the divisors; {} stands for the device.
         cases: the table's cases.
         measure: a function that measures one case.
         mean_of: the variant whose geometric mean has a bound; {} stands for the device.
@@ -54,11 +54,11 @@ class Section:
     mean_of: str = ""
 
     def name_of(self, case: CompileCase) -> str:
-        """Returns the name that --filter matches for a row."""
+        """Returns the name of a row for --filter."""
         return f"{self.name}: {case.name}" if self.name else case.name
 
     def table(self, device: str, rows: Sequence[Row]) -> Table:
-        """Returns the table of results on a device."""
+        """Returns a table with the results on a device."""
         reference, mean_of = self.reference.format(device), self.mean_of.format(device)
         complete = len(rows) == len(self.cases) and not any(row.error for row in rows)
         bound = MEAN_BOUND if mean_of and complete else None
@@ -98,7 +98,7 @@ def find(text: str) -> Chosen:
 
 
 def measured(chosen: Chosen, bench: Bench) -> list[Table]:
-    """Measures all tables; shows a progress bar if the output is a terminal."""
+    """Measures all tables. Shows a progress bar if the output is a terminal."""
     rows: dict[str, list[Row]] = {section.name: [] for section, _ in chosen}
     for section, case in tqdm(chosen, unit="case", disable=None, leave=False):
         try:

@@ -2,7 +2,7 @@
 """The cases of the compile benchmark: functions that create a step.
 
 A step runs on a device, compiled or not. The argument ``compiled`` is ``torch.compile`` or the
-identity; it is applied to the part of the step that a program would compile.
+identity function. It is applied to the part of the step that a program would compile.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class CompileCase:
         make: creates the step for a device and a compiler.
         small: why launch overhead dominates, so that replaying a graph must be faster; otherwise
             empty.
-        gate: the check in torch that favors the device name "cpu"; otherwise empty.
+        gate: a check in torch that favors the device name "cpu"; empty if there is none.
     """
 
     name: str
@@ -37,12 +37,12 @@ class CompileCase:
 
     @property
     def bound(self) -> float:
-        """The bound for the ratio of the device's time to the CPU's, both compiled."""
+        """The bound for the ratio of the device's time to the CPU's time, both compiled."""
         return 1.40 if self.gate else 1.10
 
     @property
     def replay_bound(self) -> float | None:
-        """The bound for the ratio of the device's time with replay to the CPU's time without."""
+        """The bound for the ratio of the device's time with replay to the CPU's without replay."""
         return 0.90 if self.small else None
 
 
@@ -91,7 +91,7 @@ def transformer_inference(device: torch.device, compiled: Compiler) -> Step:
 
 
 def transformer_training(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step that trains the encoder layer; the optimizer is a separate case."""
+    """Makes a step that trains an encoder layer, without an optimizer, which is a separate case."""
     torch.manual_seed(0)
     layer = transformer_layer().to(device)
     model = compiled(layer)
@@ -120,7 +120,7 @@ class Decoder(nn.Module):
         self.register_buffer("past", torch.randn(2, 1, 4, 128, 64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the result for a token of shape (1, 1, 256)."""
+        """Returns the layer's result for a token of shape (1, 1, 256)."""
         query, key, value = self.projection(self.norm(x)).view(1, 1, 3, 4, 64).unbind(2)
         keys = torch.cat([self.past[0], key.transpose(1, 2)], 2)
         values = torch.cat([self.past[1], value.transpose(1, 2)], 2)
@@ -135,7 +135,7 @@ def decoder_step(device: torch.device, compiled: Compiler) -> Step:
 
 
 def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
-    """Makes a step that runs a handwritten LSTM cell of width 64 on a batch of 8."""
+    """Makes a step that runs an LSTM cell of width 64, written in Python, on a batch of 8."""
     torch.manual_seed(0)
     linear = nn.Linear(128, 256).to(device)
     x, hidden, state = random(3, 8, 64).to(device)
@@ -200,6 +200,6 @@ COMPILE_CASES = (
 
 
 def case_named(name: str) -> CompileCase:
-    """Returns the case with that name."""
+    """Returns the case with the given name."""
     (case,) = (case for case in COMPILE_CASES if case.name == name)
     return case

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures compiled functions and their compile times on the device, compared with the CPU.
+"""Measures compiled functions and their compile times on the device and on the CPU.
 
-The parent process runs no kernels. One worker process measures the CPU and another the device; they
-take turns, one window at a time. Compile times are measured in processes that compile one function
-and exit.
+The parent process runs no kernels. One worker process measures the CPU, and another measures the
+device. They run their windows in turn. Compile times are measured in processes that compile one
+function and exit.
 """
 
 import importlib
@@ -36,7 +36,7 @@ COMPILERS: dict[str, Compiler] = {
 
 
 def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
-    """Returns the function that times windows on one device. Called in the worker.
+    """Returns the function that times windows on one device. It is called in the worker.
 
     In this module, ``Window.device`` is a key of COMPILERS instead of a device.
     """
@@ -49,7 +49,8 @@ def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
 
 
 def _leave_nothing() -> None:
-    # torch shows progress with tqdm, whose interprocess lock would leak when the worker is killed.
+    # torch shows progress with tqdm. tqdm's interprocess lock would leak when the worker is killed,
+    # so use a lock of this process.
     tqdm.set_lock(threading.RLock())
 
 
@@ -58,7 +59,7 @@ class FirstCall:
     """The cost of the first call to a compiled function.
 
     Attributes:
-        seconds: the time from the call until the device had finished.
+        seconds: the time from the call until the device has finished.
         missed: the number of graphs that were not in the on-disk caches.
     """
 
@@ -67,7 +68,7 @@ class FirstCall:
 
 
 def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str], FirstCall]:
-    """Returns the function that compiles a case, given its name. Called in a new worker.
+    """Returns the function that compiles the case with a given name. Called in a new worker.
 
     Args:
         device: the case's device.
@@ -79,8 +80,8 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
     if threads is not None:
         torch.set_num_threads(threads)
     importlib.import_module("torch._inductor.compile_fx")
-    # torch imports another hundred modules, such as setuptools, when a process compiles its first
-    # function. That time is excluded for both devices.
+    # When a process compiles its first function, torch imports about a hundred more modules, such
+    # as setuptools. Compile a function here to exclude this time for both devices.
     torch.compile(lambda x: x + 1)(torch.ones(1))
     counters = importlib.import_module("torch._dynamo.utils").counters
     counters.clear()
@@ -106,12 +107,12 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
 
 @dataclass
 class Bench:
-    """The workers that measure cases.
+    """The workers that measure the cases.
 
     Attributes:
         device: the device to compare with the CPU.
         threads: the number of threads for kernels; None for torch's default.
-        effort: how much to measure.
+        effort: the amount of measurement.
         processes: the number of new processes that measure each compile time.
         cache: the folder for the compiler's caches in these processes.
     """
@@ -126,10 +127,10 @@ class Bench:
         self._workers: dict[str, Worker[Window, Timing]] = {}
 
     def times(self, case: str, ways: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
-        """Measures the variants in alternating windows.
+        """Measures the variants: one window of each variant in turn.
 
         Returns:
-            For each variant, "device mode", the seconds per call of each round.
+            The seconds per call in each round, by variant ("device mode").
         """
         sides = []
         for device, mode in ways:
@@ -145,14 +146,14 @@ class Bench:
             return worker.ask(case, TIMEOUT)
 
     def close(self) -> None:
-        """Ends the workers. The next measurement starts new ones."""
+        """Ends the workers. The next measurement starts new workers."""
         for worker in self._workers.values():
             worker.close()
         self._workers = {}
 
 
 def medians(seconds: dict[str, list[float]], per_second: float) -> dict[str, float]:
-    """Returns the median of each variant, in a unit that is 1 / `per_second` of a second."""
+    """Returns the median of each variant, in the unit that is 1 / `per_second` of a second."""
     return {way: per_second * statistics.median(times) for way, times in seconds.items()}
 
 
@@ -181,7 +182,7 @@ def measure_validator(case: CompileCase, bench: Bench) -> Row:
 
 
 def measure_warm(case: CompileCase, bench: Bench) -> Row:
-    """Times the first call with warm caches, in ms. New processes alternate between the devices."""
+    """Times the first call with full caches, in ms, in new processes, on each device in turn."""
     devices = ["cpu", bench.device]
     for device in devices:
         bench.first_call(case.name, device)  # fills the caches

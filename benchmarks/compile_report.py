@@ -16,7 +16,7 @@ from benchmarks.report import aligned, verdict
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of the times of two variants: median and quartiles over the rounds."""
+    """The ratio of the times of two variants: its median and quartiles over the rounds."""
 
     way: str
     bound: float | None
@@ -45,7 +45,7 @@ class Row:
         times: the median time of each variant, in the table's unit.
         ratios: the ratios of some variants to the table's reference.
         remark: the explanation of a bound.
-        error: why the figures are missing; otherwise empty.
+        error: why there are no figures; empty if there are figures.
     """
 
     name: str
@@ -57,14 +57,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose rows all have the same variants.
+    """A table. All of its rows have the same variants.
 
     Attributes:
         title: what was measured.
         unit: the unit of the times.
-        reference: the variant that times are divided by.
+        reference: the variant whose times are the divisors.
         rows: one row per case.
-        mean_of: the variant whose ratios have a geometric mean; empty for none.
+        mean_of: the variant whose ratios are averaged (geometric mean); empty for none.
         mean_bound: the bound of the geometric mean; None if cases are missing.
     """
 
@@ -77,12 +77,12 @@ class Table:
 
     @property
     def good(self) -> list[Row]:
-        """The rows that have figures."""
+        """The rows with figures."""
         return [row for row in self.rows if not row.error]
 
     @property
     def geometric_mean(self) -> float | None:
-        """The geometric mean of the ratios of `mean_of`; None if no case has one."""
+        """The geometric mean of the ratios of `mean_of`; None if no case has such a ratio."""
         ratios = [r.median for row in self.good for r in row.ratios if r.way == self.mean_of]
         return statistics.geometric_mean(ratios) if ratios else None
 
@@ -146,8 +146,9 @@ def document(tables: Sequence[Table], machine: Mapping[str, Any]) -> dict[str, A
 
 
 def chart(tables: Sequence[Table], path: Path) -> None:
-    """Draws a panel per table: bars with the time of each variant relative to the reference."""
-    # Heights in bars, including the gaps between cases, the title and the axis labels.
+    """Draws a panel per table, with a bar for each variant's time relative to the reference."""
+    # The heights of the panels in bars, including the gaps between cases, the title and the axis
+    # labels.
     heights = [sum(len(row.times) + 1 for row in table.good) + 3 for table in tables]
     figure = Figure(figsize=(10, 1 + 0.16 * sum(heights)), layout="constrained")
     panels = figure.subplots(len(tables), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -160,9 +161,9 @@ def chart(tables: Sequence[Table], path: Path) -> None:
 def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
-    pitch = len(ways) + 1  # distance between cases, with a gap below each
-    # If the machine's speed changes, the ratio over the rounds differs from the ratio of the
-    # medians and is more accurate, so it replaces the latter.
+    pitch = len(ways) + 1  # The distance between cases, including a gap.
+    # If the machine's speed changes, the median of the ratios differs from the ratio of the
+    # medians. The median of the ratios is more accurate, so it replaces the ratio of the medians.
     relative = [
         {way: t / row.times[table.reference] for way, t in row.times.items()}
         | {each.way: each.median for each in row.ratios}
@@ -172,7 +173,7 @@ def _draw(axes: Axes, table: Table) -> None:
         centres = [i * pitch + place for i in range(len(rows))]
         axes.barh(centres, [times[way] for times in relative], height=0.9, label=way)
         for centre, times in zip(centres, relative, strict=True):
-            # The text is at the left end of the bar, where no bound is marked.
+            # Put the text at the left end of the bar, where no bound is marked.
             style: dict[str, Any] = {"fontsize": 6, "color": "white", "va": "center"}
             left = axes.get_yaxis_transform()
             axes.text(0.005, centre, f"{times[way]:.2f}", transform=left, **style)

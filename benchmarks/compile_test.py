@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the compile benchmark; no test depends on times."""
+"""Tests the compile benchmark. No test depends on times."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_quick_run_writes_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    # Run the case that compiles fastest in all tables.
+    # In all tables, run only the case that compiles fastest.
     sections = [
         section if CELL in section.cases else replace(section, cases=(CELL, *section.cases))
         for section in SECTIONS
@@ -89,7 +89,7 @@ def test_quick_run_writes_figures(
     assert tables[0]["geometric_mean_bound"] is None, "the mean has no bound if cases are missing"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count(CELL.name) == 3
-    # A later process must find all graphs in the caches.
+    # The second process must find all graphs in the caches.
     for first, second in first_calls.values():
         assert first.missed > 0
         assert second.missed == 0
@@ -106,7 +106,7 @@ def test_each_variant_sets_the_mode_of_torch_compile(monkeypatch: pytest.MonkeyP
 
 
 class Counted:
-    """A case whose step counts its calls."""
+    """A case that counts the calls of its step."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -120,7 +120,7 @@ def test_calls_that_may_compile_or_capture_are_not_timed() -> None:
     step = Counted()
     answer = answering(lambda _: step, lambda _: "cpu", None)
     answer(Window("case", "compiled", 0, seconds=0.0))
-    # Two calls compile, four capture, and one estimates the duration.
+    # Two calls compile, four calls capture, and one call estimates the duration.
     assert step.calls >= 7
 
 
@@ -156,14 +156,14 @@ def test_compile_times_alternate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Bench, "first_call", first_call)
     row = measure_warm(CELL, bench(tmp_path))
-    # The first calls fill the caches.
+    # The first two calls fill the caches.
     assert asked == ["cpu", "openreg", "cpu", "openreg", "openreg", "cpu"]
     assert row.times == {"cpu": 2000.0, "openreg": 3000.0}
     assert row.ratios == (Ratio("openreg", 1.25, 1.5, 1.5, 1.5),)
 
 
 def modes(compiled: float, replayed: float) -> Callable[..., dict[str, list[float]]]:
-    """Returns what `Bench.times` returns for a device with these times."""
+    """Returns a substitute for `Bench.times`, with these times for the device."""
     seconds = {way: [1.0] for way in ("cpu eager", "cpu compiled", "openreg eager")}
     seconds |= {"openreg compiled": [compiled], "openreg reduce-overhead": [replayed]}
     return lambda *_: seconds

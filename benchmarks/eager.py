@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares the device with the CPU, both in eager mode, case by case.
 
-Each device has its own process, and short windows alternate between them. The result is the median
-of their ratios over five passes through all cases. Cases with a bound are marked as met or missed.
-The exit status does not depend on times.
+Each device has its own process, and the processes run short windows in turn. The result of a case
+is the median ratio of the times over five passes through all cases. Bounds are marked as met or
+missed. The exit status does not depend on times.
 """
 
 import argparse
@@ -31,7 +31,7 @@ QUICK = Effort(window=0.002, rounds=3)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds that the project promises for the ratios.
+    """The project's bounds for the ratios.
 
     Attributes:
         case: the bound for each case without its own bound.
@@ -42,13 +42,13 @@ class Bounds:
     mean: float | None = None
 
 
-#: Bounds with one thread, and with more. With more threads, a case that takes only microseconds on
-#: the CPU also pays for waking up threads.
+#: The bounds with one thread, and with several threads. With several threads, a case that takes
+#: only microseconds on the CPU also includes the time to wake up threads.
 ONE_THREAD, THREADS = Bounds(1.10, 0.80), Bounds(1.15, 0.90)
 
 
 def thread_counts(text: str) -> list[int | None]:
-    """Parses numbers of threads; None is torch's default."""
+    """Parses numbers of threads; None means torch's default."""
     counts: list[int | None] = []
     for part in text.split(","):
         if part != "default" and not re.fullmatch(r"[1-9]\d{0,3}", part):
@@ -60,7 +60,7 @@ def thread_counts(text: str) -> list[int | None]:
 
 
 def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
-    """Returns the parser for a benchmark of these cases."""
+    """Returns the flag parser for a benchmark with these cases."""
     parser = Flags(name, description)
     parser.add_argument(
         "--device", type=device, default="openreg", help="device to compare with the CPU"
@@ -101,7 +101,7 @@ def machine() -> dict[str, str | int | None]:
 
 
 def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, whole: bool) -> Run:
-    """Measures one table; shows a progress bar if the output is a terminal."""
+    """Measures one table. Shows a progress bar if the output is a terminal."""
     results: dict[str, Result] = {}
     used = 0
     effort = QUICK if flags.quick else FULL
@@ -110,7 +110,7 @@ def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, who
         bar.set_description(f"{threads or 'default'} threads")
         names = [case.name for case in flags.cases]
         for result, count in measure(names, str(flags.device), threads, effort, bounds.case):
-            results[result.name] = result  # replaces the previous pass's result
+            results[result.name] = result  # replaces the result of the previous pass
             used = max(used, count)
             bar.set_postfix_str(result.name, refresh=False)
             bar.update()
@@ -122,7 +122,7 @@ def run(
     cases: Sequence[Case],
     bounds: tuple[Bounds, Bounds] = (Bounds(), Bounds()),
 ) -> int:
-    """Measures, prints and writes what the flags select.
+    """Measures the selected cases, prints the results, and writes the requested files.
 
     Args:
         flags: the parsed command line.
@@ -142,7 +142,7 @@ def run(
     for threads in flags.threads:
         one = measured(flags, threads, bounds[threads != 1], len(flags.cases) == len(cases))
         if any(one.threads == other.threads for other in runs):
-            continue  # the default is equal to another requested number
+            continue  # torch's default number equals another requested number
         runs.append(one)
         print(f"\n{table(one)}", flush=True)
     if flags.json:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the eager benchmark; no test depends on times."""
+"""Tests the eager benchmark. No test depends on times."""
 
 import json
 import math
@@ -22,8 +22,8 @@ def test_case_computes_the_same_on_both_devices(case: Case) -> None:
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     if case.deterministic:
-        # Sums of millions of float32 values may be added in a different order. Under autocast, the
-        # CPU also runs a different set of operators in lower precision.
+        # The devices may add millions of float32 values in a different order. Under autocast, the
+        # CPU also runs different operators in lower precision.
         rtol, atol = case.tolerance / 10, case.tolerance
         torch.testing.assert_close(actual.cpu(), expected, rtol=rtol, atol=atol)
 
@@ -59,13 +59,13 @@ def test_passes_are_rows_of_one_case() -> None:
     found = list(measure(["views", "add 16"], "cpu", 1, effort, 1.5))
     assert [result.name for result, _ in found] == ["views", "add 16"] * 3
     first, last = found[0][0], found[4][0]
-    assert first.low == first.ratio == first.high  # a single pass
+    assert first.low == first.ratio == first.high  # there is only one pass
     assert last.low <= last.ratio <= last.high
     assert last.bound == 1.5
 
 
 def test_failed_case_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The parent has this case; its workers do not.
+    # The parent process has this case, but its workers do not.
     missing = Case("tiny", "missing", CASES[0].make)
     monkeypatch.setattr(measurement, "CASES", (missing, *CASES))
     names = [missing.name, "views"]
@@ -75,7 +75,7 @@ def test_failed_case_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows[0].met is None
     assert rows[1].error == ""
     assert rows[1].ratio > 0
-    assert rows[2] is rows[0]  # not run again
+    assert rows[2] is rows[0]  # the case is not run again
     assert rows[3].error == ""
 
 

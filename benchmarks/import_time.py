@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures what the device adds to the time of `import torch`: the entry point, step by step.
+"""Measures how much time the device adds to `import torch`: the entry point, step by step.
 
-Each round is a new process with compiled Python files in the page cache. It imports torch with
-autoload disabled, and then does what torch would have done: it finds the entry points, loads ours,
-and calls it.
+Each round is a new process. The compiled Python files are in the page cache. The process imports
+torch with autoload disabled. Then it does what torch would have done: it finds the entry points,
+loads ours, and calls it.
 """
 
 import json
@@ -23,10 +23,10 @@ from benchmarks.eager import machine
 from benchmarks.measurement import quartiles
 from tools.flags.flags import Flags, output, whole_number
 
-BOUND = 30.0  # milliseconds for find and call together
+BOUND = 30.0  # milliseconds, for the steps "find" and "call" together
 _MARK = "=== the entry point is called"
 
-# Prints one JSON object with times in milliseconds.
+# Prints one JSON object with the times in milliseconds.
 _PROGRAM = f"""\
 import json, os, sys, time
 start = time.perf_counter()
@@ -45,10 +45,11 @@ assert torch.openreg.device_count() > 0
 print(json.dumps(dict(torch=torch_ms, find=find_ms, call=call_ms, cpu=find_cpu + call_cpu)))
 """
 
-# A line of -X importtime: the module, and its time in microseconds, without nested imports.
+# A line of -X importtime: the module's time in microseconds without nested imports, and the module.
 _LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)$")
 
-# The steps of the call, with patterns for the modules that belong to them; the first match counts.
+# The steps of the call, with patterns for the modules that each step imports. The first match
+# applies.
 _STEPS = {
     "libraries": r"torch_openreg\._C",
     "modules of torch.openreg": r"torch_openreg\.openreg",
@@ -61,7 +62,7 @@ _STEPS = {
 
 @dataclass(frozen=True)
 class Row:
-    """Time of one step in milliseconds: quartiles over all processes."""
+    """The time of one step in milliseconds: the quartiles over all processes."""
 
     step: str
     low: float
@@ -86,7 +87,7 @@ def steps(importtime: str) -> dict[str, float]:
 
 
 def measure(environment: Mapping[str, str]) -> dict[str, float]:
-    """Returns the time of each step, and the total, in milliseconds, for one new process."""
+    """Returns the time of each step, and the total, of one new process, in milliseconds."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", _PROGRAM],
         env=environment,

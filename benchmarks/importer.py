@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs another process that imports device memory, for the soak.
 
-One process serves many rounds, because it takes seconds to start. After its rounds it exits, or it
-is killed while it uses imported memory and has queued work of its own. The next process starts
+A process serves many rounds, because its start takes seconds. After these rounds it exits, or it is
+killed while it uses imported memory and its own queued work is running. The next process starts
 immediately and initializes while the soak continues.
 """
 
@@ -19,18 +19,19 @@ from typing import Any, Self
 import torch
 import torch.multiprocessing
 
-PATIENCE = 100.0  # seconds until a process counts as hanging, including its start
-ELEMENTS = 1 << 16  # number of elements in a shared tensor: 256 KiB
-NAP = 100_000_000  # the duration, in nanoseconds, of the work that a kill interrupts
+PATIENCE = 100.0  # Seconds, including the start, after which the process is considered to hang.
+ELEMENTS = 1 << 16  # The number of elements in a shared tensor of 256 KiB.
+NAP = 100_000_000  # The duration, in nanoseconds, of the work that a kill interrupts.
 
 
 def serve(inbox: Any, outbox: Any) -> None:
     """Answers messages until it receives None. This is the other process's main function.
 
     Args:
-        inbox: a queue. The first message is the number of intra-op threads. Each later one is a
-            pair: a tensor, to which 1 is added, and whether to keep it and queue long work on it.
-        outbox: a queue of answers: a tensor of this process with twice the values.
+        inbox: a queue. The first message is the number of intra-op threads. Each later message is
+            a pair: a tensor, to which this process adds 1, and whether this process keeps the
+            tensor and queues long work on it.
+        outbox: a queue of answers. An answer is a tensor of this process with twice the values.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(inbox.get())
@@ -57,7 +58,7 @@ def _end_with_parent() -> None:
 
 
 class Importer:
-    """The other process, with its part of a round. As a context manager, it ends the process.
+    """The other process, as used in each round. On exit, the context manager ends the process.
 
     Args:
         lifetime: the number of rounds that one process serves.
@@ -66,19 +67,19 @@ class Importer:
     def __init__(self, lifetime: int = 50) -> None:
         self.lifetime = lifetime
         self.started = 0
-        self.rounds = 0  # number of rounds that the current process has served
+        self.rounds = 0  # the number of rounds that the current process has served
         self._context = torch.multiprocessing.get_context("spawn")
         self._process: Any = None
 
     def share(self) -> None:
-        """Shares tensors on each device, imports the answers, and waits until all memory is free.
+        """Shares tensors on each device, imports the answers, and waits until all memory is freed.
 
         Raises:
-            RuntimeError: a value is wrong, memory is not released, or the process fails.
+            RuntimeError: if a value is wrong, memory is not released, or the process fails.
         """
         if self._process is None:
             self._start()
-        self._require_alive()  # a message that nobody reads keeps its memory
+        self._require_alive()  # a message that is never read would keep its memory in use
         self.rounds += 1
         last = self.rounds >= self.lifetime
         killed = last and self.started % 2 == 1
@@ -89,7 +90,8 @@ class Importer:
             tensor = torch.full((ELEMENTS,), float(self.rounds), device=f"openreg:{index}")
             self._inbox.put((tensor, killed))
             answers.append(self._answer())
-            # If the process is to be killed, skip the tensor itself: queued work sets it to 0.
+            # If the process will be killed, do not check the tensor that was sent: queued work sets
+            # it to 0.
             total = answers[-1].sum().item()
             if total != 2 * (self.rounds + 1) * ELEMENTS:
                 raise RuntimeError(
@@ -101,7 +103,7 @@ class Importer:
             del tensor
         if last:
             self._end(killed)
-            # Imported memory must outlive its owner.
+            # Imported memory must remain valid after its owner has ended.
             if any(one.sub_(total / ELEMENTS).any().item() for one in answers):
                 raise RuntimeError("imported memory changed after its owner ended")
         answers.clear()
@@ -117,8 +119,8 @@ class Importer:
             target=serve, args=(self._inbox, self._outbox), daemon=True
         )
         self._process.start()
-        # The first message also starts the queue's thread, so that the number of threads is the
-        # same after each round.
+        # The first message also starts the queue's thread here, so that the number of threads is
+        # the same after each round.
         self._inbox.put(torch.get_num_threads())
         self.started += 1
         self.rounds = 0
@@ -142,7 +144,7 @@ class Importer:
         if not killed:
             self._inbox.put(None)
             process.join(PATIENCE)
-        status = process.exitcode  # None while it is alive
+        status = process.exitcode  # None if the process is alive
         process.kill()
         process.join()
         process.close()
@@ -168,7 +170,7 @@ class Importer:
 
 
 def _allocated() -> int:
-    """Releases unused shared memory; returns the bytes in tensors of all devices."""
+    """Releases unused shared memory. Returns the number of bytes in tensors on all devices."""
     gc.collect()
     torch.openreg.ipc_collect()
     return sum(

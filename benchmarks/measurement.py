@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times cases in short windows that alternate between two devices.
 
-The parent process does not compute. It requests one window at a time from workers, so that a slow
-drift of the machine (clock, neighbors) affects both devices equally and cancels out of their ratio.
-Each device has its own worker, because the OpenMP threads that one device leaves in a process would
-slow down the other. All cases are measured several times, in passes. The median over the passes is
-robust against a machine that is busy during one of them.
+The parent process does not compute. It requests one window at a time from the workers. Thus a slow
+drift of the machine (clock, other programs) affects both devices equally and cancels out in the
+ratio. Each device has its own worker, because the OpenMP threads that one device starts in a
+process would slow down the other device. All cases are measured several times, in passes. The
+median over the passes is robust if the machine is busy during one of them.
 """
 
 import gc
@@ -24,16 +24,16 @@ from benchmarks.service_cases import SERVICES
 
 CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"
-SETTLE = 0.02  # seconds; longer than an idle process's OpenMP threads spin
-TIMEOUT = 120.0  # seconds for one window, far more than it needs; a longer time is a hang
-# Number of calls before timing. A compiled function compiles in its first two calls (an optimizer
-# has no state in the first), and warms up and captures a graph in up to four more.
+SETTLE = 0.02  # Seconds. The OpenMP threads of an idle process stop spinning earlier.
+TIMEOUT = 120.0  # Seconds for one window. A window that takes longer is considered to hang.
+# The number of calls before timing. A compiled function compiles in its first two calls (in the
+# first call, an optimizer has no state). It warms up and captures a graph in up to four more calls.
 WARM_UP = 8
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure.
+    """The amount of measurement.
 
     Attributes:
         window: the length of a window in seconds.
@@ -48,10 +48,10 @@ class Effort:
 
 @dataclass(frozen=True)
 class Window:
-    """A request to run `case` on `device` and time it.
+    """A request to run `case` on `device` and to time the calls.
 
     Attributes:
-        calls: the number of calls; 0 to warm up and find the number that fits into `seconds`.
+        calls: the number of calls; 0 means to warm up and find the number that fits into `seconds`.
     """
 
     case: str
@@ -62,7 +62,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Timing:
-    """The result of a window: the number of calls, their seconds, and the number of threads."""
+    """The result of a window: the number of calls, their total time, and the number of threads."""
 
     calls: int
     seconds: float
@@ -77,7 +77,7 @@ class Result:
         ratio: the ratio device / CPU: the median over the passes of the median over the rounds.
         low: the lower quartile over the passes.
         high: the upper quartile over the passes.
-        error: why the figures are missing (zero); otherwise empty.
+        error: why there are no figures (they are then 0); empty if there are figures.
     """
 
     group: str
@@ -92,7 +92,7 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, rounded to two decimals as printed, is within the bound."""
+        """Whether the ratio, rounded to two decimals as in the report, is within the bound."""
         return False if self.error and self.bound is not None else within(self.ratio, self.bound)
 
 
@@ -102,7 +102,7 @@ def within(ratio: float, bound: float | None) -> bool | None:
 
 
 def prepare(threads: int | None) -> Callable[[Window], Timing]:
-    """Returns the function that times windows. Called in the worker.
+    """Returns the function that times windows. It is called in the worker.
 
     Args:
         threads: the number of threads for kernels; None for torch's default.
@@ -121,13 +121,13 @@ def answering(
     threads: int | None,
     forget: Callable[[], None] = lambda: None,
 ) -> Callable[[Window], Timing]:
-    """Returns the function that answers windows. It caches the steps of one case.
+    """Returns the function that answers requests for windows. It caches the steps of one case.
 
     Args:
         make: creates the step for a window's case and device.
-        place: the device that must finish a window's calls.
+        place: the device on which the calls of a window must finish.
         threads: the number of threads for kernels; None for torch's default.
-        forget: called after the steps of the previous case were dropped.
+        forget: a function that is called after the steps of the previous case were deleted.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -146,24 +146,24 @@ def answering(
 
 
 def timed(step: Step, device: str, window: Window) -> Timing:
-    """Answers a window: times the step, or finds how many calls fit into the window."""
+    """Answers a request: times the step, or finds how many calls fit into the window."""
     if window.calls:
-        # Half a window is not timed. After it, the scheduler has placed the threads that wake up,
-        # and the caches are warm.
+        # Run half a window without timing. Afterwards, the scheduler has placed the threads that
+        # were woken up, and the caches are warm.
         run(step, device, window.calls // 2)
         seconds = run(step, device, window.calls)
         return Timing(window.calls, seconds, torch.get_num_threads())
     run(step, device, WARM_UP)
     calls, seconds = 1, run(step, device, 1)
     while seconds < window.seconds / 2:
-        # Increase at most by four, because the first calls are the slowest.
+        # Increase the number at most by a factor of four, because the first calls are the slowest.
         calls *= min(4, max(2, int(window.seconds / max(seconds, 1e-9))))
         seconds = run(step, device, calls)
     return Timing(max(1, round(calls * window.seconds / seconds)), 0.0, torch.get_num_threads())
 
 
 def run(step: Step, device: str, calls: int) -> float:
-    """Returns the seconds that the calls take until the device has finished them."""
+    """Returns the seconds from the first call until the device has finished all calls."""
     synchronize(device)
     gc.disable()
     try:
@@ -185,18 +185,18 @@ def synchronize(device: str) -> None:
 def measure(
     names: list[str], device: str, threads: int | None, effort: Effort, bound: float | None = None
 ) -> Iterator[tuple[Result, int]]:
-    """Measures cases one by one, in the number of passes given by the effort.
+    """Measures cases one by one, in as many passes as the effort specifies.
 
     Args:
         names: the cases' names.
         device: the device to compare with the CPU.
         threads: the number of threads for kernels; None for torch's default.
-        effort: how much to measure.
+        effort: the amount of measurement.
         bound: the bound for the ratio of each case without its own bound.
 
     Yields:
-        For each case in each pass: its result over the passes so far, and the number of threads. A
-        case that failed has its error, and is not run in later passes.
+        For each case in each pass, the result over the passes so far, and the number of threads.
+        The result of a failed case contains the error. The case is not run in later passes.
     """
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
     failed: dict[str, Result] = {}
@@ -219,7 +219,7 @@ def measure(
                 yield failed[name], 0
                 for worker in workers:
                     worker.close()
-                workers = []  # the next case gets new ones
+                workers = []  # the next case starts new workers
                 continue
             ratio = statistics.median(d / c for c, d in zip(cpu, dev, strict=True))
             found[name].append((statistics.median(cpu), statistics.median(dev), ratio))
@@ -247,7 +247,7 @@ def alternate(
     Args:
         case: the case's name.
         sides: pairs of a worker and the device name for its windows.
-        effort: how much to measure.
+        effort: the amount of measurement.
         timeout: the time limit for one window, in seconds.
 
     Returns:
@@ -257,7 +257,7 @@ def alternate(
     apart = any(worker is not sides[0][0] for worker, _ in sides)
     seconds: list[list[float]] = [[] for _ in sides]
     for number in range(effort.rounds):
-        # The first side alternates, so that caches and clock frequency favor neither.
+        # Alternate which side is first, so that caches and clock frequency favor neither side.
         for side in range(len(sides))[:: 1 if number % 2 == 0 else -1]:
             if apart:
                 time.sleep(SETTLE)

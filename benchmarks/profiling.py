@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures the cost of torch.profiler for a small operator, on the CPU and on the device.
 
-Rounds of all variants alternate in one process. The result is the ratio to the same device without
-a profiler, within a round. The times to start and to end a session are excluded.
+The variants run in turn in one process. The result is the ratio of the time to the time on the same
+device without a profiler in the same round. The times to start and to end a session are excluded.
 """
 
 import json
@@ -22,11 +22,11 @@ from benchmarks.eager import machine
 from benchmarks.measurement import quartiles
 from tools.flags.flags import Flags, output, whole_number
 
-CALLS = 2000  # number of calls in a session
-DEVICE_BOUND = 1.5  # bound for device activity only, relative to no profiler
+CALLS = 2000  # The number of calls in a session.
+DEVICE_BOUND = 1.5  # The bound for device activity only, relative to no profiler.
 _CPU, _DEVICE = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
 
-#: The recorded activities of each variant.
+#: The activities that each variant records.
 WAYS: dict[str, list[ProfilerActivity]] = {
     "none": [],
     "device": [_DEVICE],
@@ -41,9 +41,9 @@ class Row:
 
     Attributes:
         ns: the median time of a call in nanoseconds.
-        low: first quartile of the relative time (1 is the same device without a profiler).
-        median: median of the relative time.
-        high: third quartile of the relative time.
+        low: the first quartile of the relative time (1 means the same device without a profiler).
+        median: the median of the relative time.
+        high: the third quartile of the relative time.
         bound: the largest acceptable median; None if there is no limit.
     """
 
@@ -57,7 +57,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the bound is met; None without a bound."""
+        """Whether the bound is met; None if there is no bound."""
         return None if self.bound is None else self.median <= self.bound
 
 
@@ -65,7 +65,7 @@ def measure(device: str, way: str) -> float:
     """Times a small addition in one session.
 
     Returns:
-        Nanoseconds per call.
+        The nanoseconds per call.
     """
     x, y = torch.ones(16, device=device), torch.ones(16, device=device)
     add = torch.add
@@ -80,7 +80,7 @@ def measure(device: str, way: str) -> float:
 
 
 def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
-    """Returns the figures for each variant.
+    """Returns the figures of each variant.
 
     Args:
         times: nanoseconds by device ("cpu" first), variant and round.
@@ -97,7 +97,7 @@ def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
             elif way == "device":
                 bound = DEVICE_BOUND
             elif way == "cpu":
-                bound = cpu_ratios.get(way)  # no worse than the profiler's cost on the CPU
+                bound = cpu_ratios.get(way)  # the profiler must not cost more than on the CPU
             found.append(Row(device, way, statistics.median(each), low, median, high, bound))
     return found
 
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark.
 
     Returns:
-        0: the status does not depend on times.
+        Always 0, because the status does not depend on times.
     """
     parser = Flags("profiler", __doc__)
     parser.add_argument(

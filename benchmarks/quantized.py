@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times quantized linear layers and float32 ones on one device: an MLP and a transformer layer.
+"""Times quantized and float32 linear layers on one device, in an MLP and a transformer layer.
 
-Windows of all variants alternate, so that a drift of the machine affects them equally. The report
-also has the size of the weights, and the error of the results relative to float32.
+The variants run their windows in turn, so that a drift of the machine affects them equally. The
+report also contains the size of the weights and the error of the results relative to float32.
 """
 
 import json
@@ -24,13 +24,13 @@ from tools.flags.flags import Flags, device, output, whole_number
 
 WIDTH = 1024
 HEADS = 16
-GROUP = 64  # columns of a 4-bit weight that share a scale
+GROUP = 64  # the number of columns of a 4-bit weight that share a scale
 TILES = 8
 WINDOW = 0.1  # seconds
 
 
 class Int8Weight(nn.Module):
-    """A linear layer with an int8 weight and a floating point product."""
+    """A linear layer with an int8 weight and a floating-point product."""
 
     weight: Tensor
     scales: Tensor
@@ -49,7 +49,7 @@ class Int8Weight(nn.Module):
 
 
 class Int4Weight(nn.Module):
-    """A linear layer with a 4-bit weight, and a scale and a zero point for each group."""
+    """A linear layer with a 4-bit weight, which has a scale and a zero point for each group."""
 
     weight: Tensor
     scales_and_zeros: Tensor
@@ -75,7 +75,7 @@ class Int4Weight(nn.Module):
 
 
 class Layer(nn.Module):
-    """A transformer layer: attention and an MLP, each with a norm and a residual path."""
+    """A transformer layer: attention and an MLP, each with a norm and a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,13 +118,13 @@ WAYS: dict[str, Callable[[nn.Linear], nn.Module]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One model in one variant, for one number of input rows.
+    """The results of one model in one variant, for one number of input rows.
 
     Attributes:
         microseconds: the median time of a call over the rounds.
-        ratio: the median ratio of the time to float32's over the rounds.
-        megabytes: the size of the linear layers' weights with scales and biases.
-        error: the error of the result relative to float32's, both taken as vectors.
+        ratio: the median, over the rounds, of the ratio of the time to float32's time.
+        megabytes: the size of the linear layers' weights, including scales and biases.
+        error: the relative error of the result, as a vector, compared with float32's result.
     """
 
     model: str
@@ -137,7 +137,7 @@ class Row:
 
 
 def replaced(model: nn.Module, way: str) -> nn.Module:
-    """Replaces the linear layers of a model in place, and returns it; biases are shared."""
+    """Replaces the linear layers of a model in place and returns the model. Biases are shared."""
     for name, child in model.named_children():
         if isinstance(child, nn.Linear):
             setattr(model, name, WAYS[way](child))
@@ -147,7 +147,7 @@ def replaced(model: nn.Module, way: str) -> nn.Module:
 
 
 def megabytes(model: nn.Module) -> float:
-    """Returns the size of all parameters and buffers of linear layers of any kind."""
+    """Returns the size of all parameters and buffers of linear layers of all variants."""
     layers = [
         m for m in model.modules() if type(m) in (nn.Linear, Int8Weight, Int8Linear, Int4Weight)
     ]
@@ -157,7 +157,7 @@ def megabytes(model: nn.Module) -> float:
 
 
 def measure(where: torch.device, name: str, rows: int, rounds: int) -> list[Row]:
-    """Times all variants of a model for inputs with this number of rows."""
+    """Times all variants of a model for inputs with the given number of rows."""
     make, shape = MODELS[name]
     models = {}
     for way in WAYS:
@@ -200,7 +200,7 @@ def measure(where: torch.device, name: str, rows: int, rounds: int) -> list[Row]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Formats the rows as Markdown."""
+    """Formats the rows as a Markdown table."""
     lines = [
         "| model | rows | weights | us | ratio | MB | error |",
         "|---|---|---|---|---|---|---|",

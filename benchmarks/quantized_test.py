@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the quantization benchmark; no test depends on times."""
+"""Tests the quantization benchmark. No test depends on times."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,8 @@ def test_table(
     for (model, count, way), row in rows.items():
         exact = rows[model, count, "float32"]
         assert row["microseconds"] > 0
-        # At most about a third, or a sixth for int4; the exact ratio depends on scales and biases.
+        # The size is at most about a third of float32's, or a sixth for int4. The exact ratio
+        # depends on scales and biases.
         small = {"float32": 1.0, "int4 weights": 0.17}.get(way, 0.3)
         assert row["megabytes"] <= small * exact["megabytes"]
         bound = {"float32": 0.0, "int4 weights": 0.2}.get(way, 0.03)

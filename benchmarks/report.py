@@ -30,7 +30,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """This run's title in a report."""
+        """The title of this run in a report."""
         return f"{self.threads} thread{'s' * (self.threads != 1)}"
 
     @property
@@ -41,12 +41,12 @@ class Run:
 
 
 def verdict(met: bool | None) -> str:
-    """Returns one word that says whether a bound is met; empty without a bound."""
+    """Returns one word for whether a bound is met; empty if there is no bound."""
     return {None: "", True: "met", False: "missed"}[met]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the lines of a table: first column left, figures right, the last not aligned."""
+    """Returns the lines of a table: the first column left-aligned, figures right-aligned."""
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     lines = []
     for name, *figures, last in rows:
@@ -56,7 +56,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def table(run: Run) -> str:
-    """Formats the run as aligned text."""
+    """Formats a run as aligned text."""
     rows = [("case", "cpu us", f"{run.device} us", "ratio", "quartiles", "bound", "")]
     for r in run.results:
         name = f"{r.group}: {r.name}"
@@ -105,7 +105,7 @@ def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
 
 
 def chart(runs: list[Run], path: Path) -> None:
-    """Draws one panel of bars per run. Bars to the left of 1 mean that the device is faster.
+    """Draws one panel of bars per run. A bar to the left of 1 means that the device is faster.
 
     Args:
         runs: the runs, at least one.
@@ -119,7 +119,7 @@ def chart(runs: list[Run], path: Path) -> None:
         colours = {None: "tab:gray", True: "tab:green", False: "tab:red"}
         for place, r in enumerate(shown):
             low, high = max(0.0, r.ratio - r.low), max(0.0, r.high - r.ratio)
-            # Bars start at 1, where the devices are equal.
+            # A bar starts at 1, where the times of the devices are equal.
             axes.barh(
                 place,
                 r.ratio - 1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parses the flag that selects a benchmark's cases."""
+"""Parses the flag that selects the cases of a benchmark."""
 
 import argparse
 import re
@@ -23,7 +23,7 @@ AnyCase = TypeVar("AnyCase", bound=NamedCase)
 
 
 def found_by(cases: Sequence[AnyCase]) -> Callable[[str], list[AnyCase]]:
-    """Returns the type of a flag: the cases whose "group: name" matches a regular expression."""
+    """Returns the parser of a flag that selects cases whose "group: name" matches a pattern."""
 
     def find(text: str) -> list[AnyCase]:
         try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cases of the services benchmark: memory, copies, events, streams and graphs.
 
-The CPU has no streams. The device is compared with what a program on the CPU would use instead: the
-clock for an event with timing, a threading.Event for an event to wait for, an empty ``with`` block
-for a stream switch. Steps without a result return a 0-dim tensor, because all steps must return a
-tensor. The replay of a graph is compared with the same program without a graph.
+The CPU has no streams. The device is compared with what a program on the CPU uses instead: the
+clock for an event with timing, a threading.Event for an event without timing, and an empty ``with``
+block for a stream switch. Steps without a result return a 0-dim tensor, because all steps must
+return a tensor. The replay of a graph is compared with the same program without a graph.
 """
 
 import contextlib
@@ -19,23 +19,23 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Step, random, read, transformer_pass
 
-#: Number of allocations of each thread in a step with two threads. There are many, because handing
-#: the step to the threads takes longer than one allocation.
+#: The number of allocations of each thread in a step with two threads. The number is large, because
+#: handing the step to the threads takes longer than one allocation.
 ALLOCATIONS = 200
 
-#: Number of operators in a step that a graph replays.
+#: The number of operators in a step that a graph replays.
 OPERATORS = 200
 
 DONE = torch.zeros(())
 
 
 def allocation(size: int, device: torch.device) -> Step:
-    """Makes a step that allocates and frees a block of this size."""
+    """Makes a step that allocates and frees a block of the given size."""
     return lambda: torch.empty(size, dtype=torch.uint8, device=device)
 
 
 def allocations_of_two_threads(size: int, device: torch.device) -> Step:
-    """Makes a step in which each of two threads, on its own stream, allocates ALLOCATIONS times."""
+    """Makes a step in which two threads, each on its own stream, allocate ALLOCATIONS times."""
     begin = threading.Barrier(2)
 
     def prepare() -> None:
@@ -58,7 +58,7 @@ def allocations_of_two_threads(size: int, device: torch.device) -> Step:
 
 
 def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
-    """Makes a step that copies this number of bytes from the host to the device."""
+    """Makes a step that copies the given number of bytes from the host to the device."""
     host = random(size // 4)
     if pinned and device.type != "cpu":
         host = host.pin_memory()
@@ -67,14 +67,14 @@ def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copy_out(size: int, pinned: bool, device: torch.device) -> Step:
-    """Makes a step that copies this number of bytes from the device to the host."""
+    """Makes a step that copies the given number of bytes from the device to the host."""
     source = random(size // 4).to(device)
     host = torch.empty(size // 4, pin_memory=pinned and device.type != "cpu")
     return lambda: host.copy_(source, non_blocking=pinned)
 
 
 def copies_beside_computing(device: torch.device) -> Step:
-    """Makes a step that copies 16 MiB in and out during a product, with streams concurrently."""
+    """Makes a step that copies 16 MiB in and out during a product; with streams, concurrently."""
     size = 16 << 20
     into, out = copy_in(size, True, device), copy_out(size, True, device)
     x = random(512, 512).to(device)
@@ -87,7 +87,7 @@ def copies_beside_computing(device: torch.device) -> Step:
 
         return in_turn
     streams = torch.Stream(device), torch.Stream(device)
-    torch.accelerator.synchronize(device)  # the inputs of the copies are ready
+    torch.accelerator.synchronize(device)  # after this, the inputs of the copies are ready
 
     def at_once() -> Tensor:
         for stream, copy in zip(streams, (into, out), strict=True):
@@ -107,7 +107,7 @@ def _returning(done: Tensor, action: Callable[[], object]) -> Step:
 
 
 def event_record(device: torch.device) -> Step:
-    """Makes a step that records an event in the current stream; the CPU reads the clock."""
+    """Makes a step that records an event on the current stream; the CPU reads the clock."""
     if device.type == "cpu":
         return _returning(DONE, time.perf_counter_ns)
     event = torch.Event(device, enable_timing=True)
@@ -162,7 +162,7 @@ def stream_create(device: torch.device) -> Step:
 
 
 def stream_switch(device: torch.device) -> Step:
-    """Makes a step that enters and leaves a stream's context."""
+    """Makes a step that enters and exits a stream's context."""
     context = contextlib.nullcontext() if device.type == "cpu" else torch.Stream(device)
 
     def switch() -> None:
@@ -186,13 +186,13 @@ def operators(device: torch.device) -> Step:
 
 
 def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """Makes a step that replays another step as a graph; the CPU, which has no graphs, runs it."""
+    """Makes a step that replays another step as a graph; the CPU, without graphs, runs it."""
     step = make(device)
     if device.type == "cpu":
         return step
     stream, graph = torch.Stream(device), torch.accelerator.Graph()
     for _ in range(2):
-        step()  # the first calls to operators do work that cannot be captured
+        step()  # the first calls of operators do work that cannot be captured
     with stream, graph:
         result = step()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares the device with the CPU beyond operators: memory, copies, streams, graphs.
+"""Compares the device with the CPU in memory, copies, streams and graphs, but not in operators.
 
-The measurement is the same as in the eager benchmark. For features that the CPU lacks, the CPU's
-side runs what a program would use there instead (see benchmarks/service_cases.py).
+The measurement is the same as in the eager benchmark. For features that the CPU lacks, the CPU runs
+what a program would use instead (see benchmarks/service_cases.py).
 """
 
 import sys
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if flags.threads[0]:
             torch.set_num_threads(flags.threads[0])
         chunks, size = (3, 128) if flags.quick else (8, 2048)
-        timeline.record(flags.device, chunks, size)  # a warm-up
+        timeline.record(flags.device, chunks, size)  # this run is a warm-up
         spans = timeline.record(flags.device, chunks, size)
         timeline.draw(spans, flags.timeline)
         total = max(span.end for span in spans)

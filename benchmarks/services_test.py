@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the services benchmark; no test depends on times."""
+"""Tests the services benchmark. No test depends on times."""
 
 import itertools
 import json

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Uses the device for a long time and checks for leaks.
 
-Rounds of several activities follow each other: training, graphs, copies on several streams, DLPack,
-a pinned DataLoader, recovery from a full device, and sharing with another process. Each round
-checks its results. A fifth of the time is a warm-up. At the end, no more bytes may be allocated
-than at the start, resident memory must be within 2% of its value after the warm-up, and there must
-not be more threads, file descriptors or shared memory files.
+The soak runs rounds of several activities: training, graphs, copies on several streams, DLPack, a
+pinned DataLoader, recovery from a full device, and sharing with another process. Each round checks
+its results. A fifth of the time is a warm-up. At the end, no more bytes may be allocated than at
+the start. Resident memory must be within 2% of its value after the warm-up. There must not be more
+threads, file descriptors or shared memory files.
 """
 
 import argparse
@@ -31,17 +31,17 @@ from benchmarks.cases import cnn, training
 from benchmarks.importer import Importer
 from tools.flags.flags import Flags, output, picture
 
-WARM_UP = 0.2  # share of the time that is used for the warm-up
-TOLERANCE = 0.02  # accepted relative growth of resident memory
+WARM_UP = 0.2  # The share of the time that is the warm-up.
+TOLERANCE = 0.02  # The accepted relative growth of resident memory.
 DEVICE = torch.device("openreg")
-POOLED = 32  # number of streams in a device's pool, handed out round robin (docs/streams.md)
-REPLAYS = 5  # replays of each graph
-STREAMS = 4  # streams per device in a round of copies
+POOLED = 32  # The number of streams in a device's pool (docs/streams.md).
+REPLAYS = 5  # The number of replays of each graph.
+STREAMS = 4  # The number of streams per device in a round of copies.
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The process's resources at one moment.
+    """The resources that the process uses at one time.
 
     Attributes:
         seconds: the time since the start.
@@ -65,7 +65,7 @@ class Sample:
 
 
 def train() -> None:
-    """Trains a small network for ten steps; the loss must fall."""
+    """Trains a small network for ten steps. The loss must decrease."""
     step = training(cnn, (16, 3, 32, 32), DEVICE)
     losses = [step().item() for _ in range(10)]
     require(losses[-1] < losses[0], f"the loss did not fall: {losses}")
@@ -81,7 +81,7 @@ def replay_batches(network: nn.Module, graph: Any, size: int) -> None:
     """Captures a backward pass and replays it with other inputs."""
     inputs = torch.zeros(size, 3, 32, 32, device=DEVICE)
     differentiate(network, inputs)
-    with torch.openreg.graph(graph):  # graph() always uses the same stream
+    with torch.openreg.graph(graph):  # graph() always captures on the same stream
         results = differentiate(network, inputs)
     for _ in range(REPLAYS):
         inputs.copy_(torch.randn(inputs.shape))
@@ -92,21 +92,21 @@ def replay_batches(network: nn.Module, graph: Any, size: int) -> None:
 
 
 def replay() -> None:
-    """Captures a graph for two batch sizes; its memory must be released."""
+    """Captures a graph for two batch sizes. The graph's memory must be released."""
     torch.openreg.empty_cache()
     before = torch.openreg.memory_reserved()
     network, graph = cnn().to(DEVICE), torch.openreg.OpenRegGraph()
     replay_batches(network, graph, 16)
     graph.reset()
     replay_batches(network, graph, 8)
-    del network, graph  # without a reset
+    del network, graph  # delete them without a reset
     torch.openreg.empty_cache()
     kept = torch.openreg.memory_reserved() - before
     require(kept <= 0, f"{kept:,} bytes are still allocated after the graph was deleted")
 
 
 def copy_on_streams() -> None:
-    """Copies in both directions on four streams per device at once, pinned and pageable."""
+    """Copies pinned and pageable memory in both directions, on four streams per device at once."""
     jobs = []
     for index in range(torch.openreg.device_count()):
         for number in range(STREAMS):
@@ -128,7 +128,7 @@ def export() -> None:
     tensor = torch.arange(1000.0, device=DEVICE)
     exported = torch.from_dlpack(tensor)
     stream = torch.openreg.Stream()
-    tensor.__dlpack__(stream=stream.native_handle)  # the capsule is dropped unconsumed
+    tensor.__dlpack__(stream=stream.native_handle)  # the capsule is deleted without being consumed
     with torch.openreg.stream(stream):
         taken = torch.from_dlpack(tensor.__dlpack__(stream=stream.native_handle))
         total = taken.sum().item()
@@ -146,7 +146,7 @@ def load() -> None:
 
 
 def run_out() -> None:
-    """Allocates more than the device has, and continues."""
+    """Allocates more memory than the device has, then continues to use the device."""
     kept = torch.ones(1 << 20, device=DEVICE)
     _, capacity = torch.openreg.mem_get_info()
     try:
@@ -170,19 +170,19 @@ def require(condition: bool, message: str) -> None:
 
 
 def fill_pools() -> None:
-    """Uses each pooled stream once, because a stream then keeps its thread, queue and cache."""
+    """Uses each pooled stream once, because a used stream keeps its thread, queue and cache."""
     for _ in range(POOLED // STREAMS):
         copy_on_streams()
 
 
 def sample(start: float, rounds: int) -> Sample:
-    """Samples the process after all work is done and garbage has been collected."""
+    """Samples the process after all work has finished and garbage has been collected."""
     gc.collect()
     count = torch.openreg.device_count()
     for index in range(count):
         torch.openreg.synchronize(index)
     torch.openreg.ipc_collect()
-    ctypes.CDLL(None).malloc_trim(0)  # memory that the C library keeps free does not count
+    ctypes.CDLL(None).malloc_trim(0)  # memory that the C library keeps free must not count
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Sample(
         seconds=time.monotonic() - start,
@@ -196,20 +196,21 @@ def sample(start: float, rounds: int) -> Sample:
 
 
 def shared_files(maps: str) -> int:
-    """Returns the number of files that are mapped shared, given the text of /proc/self/maps."""
+    """Returns the number of files that are mapped shared in the text of /proc/self/maps."""
     mappings = (line.split(maxsplit=5) for line in maps.splitlines())
-    # A file may be mapped in several parts; device and inode identify it.
+    # A file may be mapped in several parts. Its device and inode identify it.
     return len({(fields[3], fields[4]) for fields in mappings if fields[1].endswith("s")})
 
 
 def soak(seconds: float) -> tuple[list[Sample], int]:
-    """Runs rounds for this time, at least three.
+    """Runs rounds for the given time, but at least three rounds.
 
-    Returns: A sample before the first round and after each round, and the index of the sample after
-        the warm-up.
+    Returns:
+        Samples before the first round and after each round, and the index of the sample after the
+        warm-up.
 
     Raises:
-        RuntimeError: the result of a round is wrong.
+        RuntimeError: if the result of a round is wrong.
     """
     fill_pools()
     start = time.monotonic()
@@ -229,7 +230,7 @@ def soak(seconds: float) -> tuple[list[Sample], int]:
 
 
 def faults(first: Sample, warm: Sample, last: Sample) -> list[str]:
-    """Lists leaks; empty if there are none."""
+    """Returns a sentence for each leak."""
     found = []
     if last.allocated != first.allocated:
         found.append(

@@ -60,7 +60,7 @@ def test_short_run_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[
     figures, plot = tmp_path / "soak.json", tmp_path / "soak.png"
     status = soak.main(["--minutes", "0.001", "--json", str(figures), "--plot", str(plot)])
     written = json.loads(figures.read_text())
-    # The run is too short to judge memory, but the report must match the findings.
+    # The run is too short to judge memory, but the exit status must match the reported faults.
     assert status == int(bool(written["faults"]))
     assert len(written["samples"]) >= 4
     assert [one["rounds"] for one in written["samples"]] == list(range(len(written["samples"])))

@@ -15,12 +15,12 @@ COLOURS = "tab:blue", "tab:green", "tab:orange"
 
 @dataclass(frozen=True)
 class Span:
-    """The time of one operation on a stream.
+    """The time span of one operation on a stream.
 
     Attributes:
-        lane: one of LANES.
-        start: milliseconds since the first event.
-        end: milliseconds since the first event.
+        lane: an element of LANES.
+        start: the start in milliseconds after the first event.
+        end: the end in milliseconds after the first event.
     """
 
     lane: str
@@ -29,7 +29,7 @@ class Span:
 
 
 def record(device: torch.device, chunks: int, size: int) -> list[Span]:
-    """Runs batches through copy in, exp and copy out, each step on its own stream.
+    """Runs batches through copy in, exp and copy out. Each step has its own stream.
 
     Args:
         device: an accelerator.
@@ -37,7 +37,7 @@ def record(device: torch.device, chunks: int, size: int) -> list[Span]:
         size: the number of rows and columns of a float32 batch.
 
     Returns:
-        The spans of all steps of all batches, lane by lane.
+        The spans of all steps of all batches, sorted by lane.
     """
     streams = [torch.Stream(device) for _ in LANES]
     host = [random(size, size).pin_memory() for _ in range(chunks)]
@@ -59,7 +59,7 @@ def record(device: torch.device, chunks: int, size: int) -> list[Span]:
                 if lane == "copies in":
                     inputs[number].copy_(host[number], non_blocking=True)
                 elif lane == "computation":
-                    torch.exp(inputs[number], out=outputs[number])  # about as long as a copy
+                    torch.exp(inputs[number], out=outputs[number])  # takes about as long as a copy
                 else:
                     results[number].copy_(outputs[number], non_blocking=True)
                 end.record(stream)
@@ -76,7 +76,7 @@ def overlap(spans: list[Span]) -> float:
     """Returns the milliseconds in which computation ran at the same time as at least one copy."""
     total = 0.0
     for computing in (span for span in spans if span.lane == "computation"):
-        done = computing.start  # counted up to here
+        done = computing.start  # the time up to which the overlap has been counted
         for copy in sorted(spans, key=lambda span: span.start):
             if copy.lane != computing.lane:
                 end = min(computing.end, copy.end)
@@ -86,7 +86,7 @@ def overlap(spans: list[Span]) -> float:
 
 
 def draw(spans: list[Span], path: Path) -> None:
-    """Draws a lane of bars for each stream.
+    """Draws one lane of bars per stream.
 
     Args:
         spans: the spans of all lanes.

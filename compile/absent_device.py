@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # ruff: noqa: D102 - each method is documented by the function of torch.openreg of the same name.
-"""A stand-in for the module ``torch.openreg`` with two nonexistent devices.
+"""A stand-in for the module ``torch.openreg`` with two devices that do not exist.
 
 It has only the functions that FakeTensors need. FakeTensors have no memory, and no kernel runs for
 them.
@@ -21,7 +21,7 @@ class Properties(NamedTuple):
 
 
 class _Stream(NamedTuple):
-    """A stream, identified by three numbers."""
+    """Identifies a stream by three numbers."""
 
     stream_id: int
     device_index: int
@@ -48,7 +48,7 @@ class _Device:
 
 
 class DeviceModule:
-    """The functions of ``torch.openreg`` that work without a device."""
+    """The functions of ``torch.openreg`` that FakeTensors need. They do not use a device."""
 
     Event = torch.Event
     Stream = _Stream

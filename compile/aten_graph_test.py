@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lowered graphs compute the same as the captured graphs."""
+"""Lowered graphs compute the same results as the captured graphs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from torch_openreg_compile.aten_graph import lower
 
 
 class Capture:
-    """A backend that lowers graphs and records what they call afterwards."""
+    """A backend that lowers each graph and records which operators and functions it then calls."""
 
     def __init__(self) -> None:
         self.gm = fx.GraphModule({}, fx.Graph())
@@ -28,7 +28,7 @@ class Capture:
 
     @property
     def called(self) -> list[str]:
-        """The graph's calls: the names of operators and of functions that were not lowered."""
+        """The names of the called operators, and of the called functions that were not lowered."""
         nodes = [node for node in self.gm.graph.nodes if node.op.startswith("call_")]
         return [
             node.target._schema.name.removeprefix("aten::")
@@ -39,7 +39,7 @@ class Capture:
 
 
 def capture(function: Callable[..., Any], *inputs: Tensor) -> Capture:
-    """Lower a function and compare its result and its effect on the inputs with eager mode."""
+    """Lower a function; check that its result and its effect on the inputs match eager mode."""
     torch._dynamo.reset()
     backend = Capture()
     outcomes = []
@@ -188,7 +188,7 @@ def test_constants_are_kept() -> None:
 
 
 def test_functions_that_switch_gradients_are_not_lowered() -> None:
-    """Tracing would record the state that they restore, which differs from the program's."""
+    """If a function restores the gradient mode, tracing would record a wrong mode."""
 
     def normalized(x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -217,7 +217,7 @@ def test_embedding_with_max_norm() -> None:
 
 
 def test_constants_beside_several_results() -> None:
-    """If a node in a run cannot be lowered, the nodes are lowered one by one."""
+    """If one node of a run cannot be lowered, the run's nodes are lowered one by one."""
 
     def function(x: Tensor) -> Tensor:
         first, second = x.chunk(2)

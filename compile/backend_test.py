@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile finds and calls the backend. The graphs use CPU tensors, which it accepts."""
+"""torch.compile finds and calls the backend, which also accepts graphs with CPU tensors."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def test_compiles() -> None:
 
 
 class Ran(TorchDispatchMode):
-    """Records the operators that run inside the context."""
+    """Records the operators that run inside the context manager."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -97,7 +97,7 @@ def test_refuses_unknown_options(backend: str, arguments: dict[str, object], nam
 
 
 def test_empty_options_are_no_options() -> None:
-    """Empty options do not import Inductor, which takes seconds."""
+    """Empty options must not import Inductor, because that import takes seconds."""
     program = """
 import sys, torch
 torch.compile(torch.sin, backend="openreg", options={})(torch.ones(2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpointed graph region computes the same as in eager mode, even when it is recomputed."""
+"""A checkpointed region of a graph computes the same as in eager mode, even if it is recomputed."""
 
 from collections.abc import Callable
 from typing import Any

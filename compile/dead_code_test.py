@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dead code is removed, but nothing that has an observable effect is."""
+"""Dead code is removed, except for code with an observable effect."""
 
 import operator
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch_openreg_compile import dead_code
 
 
 class Capture:
-    """A backend that keeps the graph and the names of the nodes removed from the graph."""
+    """A backend that keeps the graph and the names of the nodes that were removed from it."""
 
     def __init__(self) -> None:
         self.gm = fx.GraphModule({}, fx.Graph())
@@ -28,7 +28,7 @@ class Capture:
 
 
 def run(function: Callable[..., torch.Tensor], backend: Capture | None) -> list[torch.Tensor]:
-    """Return all observable effects: result, final inputs, and the random generator's state."""
+    """Return everything observable: the result, the final inputs, and the generator's state."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     x, weight = torch.randn(4, 3), torch.rand(3)
@@ -121,7 +121,7 @@ def test_effects_are_kept(effect: Callable[..., object]) -> None:
         effect(x, weight)
         return torch.ones(1)
 
-    # The case is valid only if the effect is observable in eager mode.
+    # The test is meaningful only if the effect is observable in eager mode.
     before = run(lambda x, w: torch.ones(1), None)
     assert any(not torch.equal(a, b) for a, b in zip(before, run(function, None), strict=True))
     compare(function)

@@ -49,7 +49,7 @@ def test_other_operators_split_groups() -> None:
 
 
 def test_a_group_does_not_depend_on_itself() -> None:
-    """The product depends on the sum, which depends on the group."""
+    """The product depends on the sum, which depends on ``exp``: they cannot be in one group."""
 
     def function(x: Tensor) -> Tensor:
         y = x.exp()
@@ -83,7 +83,7 @@ def test_descriptions() -> None:
 
 
 class Parsed(NamedTuple):
-    """A DOT file's content: labels and colors by node name, and edges."""
+    """The content of a DOT file: labels and colors by node name, and edges."""
 
     labels: dict[str, str]
     colors: dict[str, str]

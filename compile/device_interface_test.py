@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's compiler finds the device interface, which adapts the functions of torch.openreg."""
+"""torch's compiler finds the device interface, which forwards to the functions of torch.openreg."""
 
 import subprocess
 import sys

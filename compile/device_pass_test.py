@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the device pass, the last change to a graph, on graphs of FakeTensors."""
+"""Runs the device pass, which changes a graph last, on graphs of FakeTensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 def changed(
     function: Callable[..., Any], *shapes: tuple[int, ...], device: str = "openreg"
 ) -> fx.GraphModule:
-    """Return a function's graph after the pass."""
+    """Return a function's graph after the device pass."""
     with FakeTensorMode():
         inputs = [torch.empty(shape, device=device) for shape in shapes]
         gm = make_fx(function)(*inputs)

@@ -17,7 +17,7 @@ _Function = Callable[[Tensor], object]
 
 
 def trace(function: _Function, x: Tensor) -> fx.GraphModule:
-    """Return a graph of operators with fake tensors, as AOTAutograd produces it."""
+    """Return a function's graph of operators with fake tensors, like one from AOTAutograd."""
     mode = FakeTensorMode()
     fake = mode.from_tensor(x)
     with mode:
@@ -28,7 +28,7 @@ def trace(function: _Function, x: Tensor) -> fx.GraphModule:
 def folded(
     function: _Function, x: Tensor | None = None, *, inexact: bool = False
 ) -> tuple[list[str], fx.GraphModule]:
-    """Fold a function; return the remaining calls, such as ``mul(6)``, and the graph."""
+    """Fold a function's graph; return its remaining calls, such as ``mul(6)``, and the graph."""
     gm = trace(function, torch.ones(4) if x is None else x)
     fold(gm, inexact=inexact)
     gm.graph.lint()
@@ -125,7 +125,7 @@ def test_values_used_elsewhere_are_kept() -> None:
     ids=["input", "view_of_an_input", "copy"],
 )
 def test_results_stay_separate_tensors(function: _Function) -> None:
-    """A program may write to a result without changing an input or another result."""
+    """A program may write to a result. This must not change an input or another result."""
     assert "mul(1)" in folded(function)[0]
 
 
@@ -166,7 +166,7 @@ _INTEGERS = {
 def test_results_are_bit_identical(
     first: float, second: float, dtype: torch.dtype, seed: int
 ) -> None:
-    """Test random bit patterns: normal, subnormal, infinite and NaN values."""
+    """Test normal, subnormal, infinite and NaN values, given as random bit patterns."""
 
     def function(x: Tensor) -> Tensor:
         return ((x * first) * second + 0.0) - 0.0
@@ -175,7 +175,7 @@ def test_results_are_bit_identical(
     limits = torch.iinfo(integers)
     draw = torch.Generator().manual_seed(seed)
     bits = torch.randint(limits.min, limits.max, (512,), dtype=integers, generator=draw)
-    small = torch.arange(-64, 64, dtype=integers)  # around zero, and the smallest numbers
+    small = torch.arange(-64, 64, dtype=integers)  # values around zero, and the smallest ones
     x = torch.cat([bits, small, small + limits.min + 64]).view(dtype)
     _, gm = folded(function, x)
     expected = function(x)

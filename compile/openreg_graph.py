@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Defines ``openreg_graph``, an artifact of torch's logging that shows compiled graphs.
+"""Defines ``openreg_graph``, a log of torch's logging system that shows compiled graphs.
 
 ``TORCH_LOGS=openreg_graph``, or ``torch._logging.set_logs(modules={"openreg_graph": True})``, shows
 the Python source of each graph that backend ``openreg`` receives.
 
-torch reads TORCH_LOGS while it is imported, before any backend, and rejects names that are neither
-its own nor importable modules. Therefore this is a top-level module with the artifact's name. torch
-does not import this module. It stores the setting like that of any module, so the setting is
-already in effect when the backend imports this module.
+torch reads TORCH_LOGS when torch is imported, before any backend is imported. It rejects names that
+are neither its own artifacts nor importable modules. Therefore this is a top-level module with the
+name of the artifact. torch does not import this module: it stores the setting, as for any module.
+The setting takes effect when the backend imports this module.
 """
 
 import logging
@@ -28,7 +28,7 @@ def _register() -> logging.Logger:
     )
     if _NAME in torch_logging.log_state.log_qname_to_level:
         torch_logging.log_state.enable_artifact(_NAME)
-    # A child of logger "torch", which has torch's handlers.
+    # This logger is a child of logger "torch" and uses its handlers.
     return torch_logging.getArtifactLogger(MODULE, _NAME)
 
 

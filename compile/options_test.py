@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options are checked before they are used."""
+"""Options are checked before a graph is compiled."""
 
 from pathlib import Path
 

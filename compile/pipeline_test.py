@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pipeline from a graph that torch._dynamo captured, through the passes, to execution."""
+"""Graphs from torch._dynamo run through the passes of the pipeline and are executed."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ def _fresh_compiler() -> None:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """Return the passes' log lines."""
+    """Return the lines that the passes log."""
     log.addHandler(caplog.handler)
     with caplog.at_level(logging.DEBUG, log.name):
         yield caplog.messages
@@ -76,7 +76,7 @@ def test_rounding_as_before_unless_a_program_allows_another() -> None:
     def function(x: Tensor) -> Tensor:
         return x + 4 + 4
 
-    x = torch.tensor([1e8])  # the next number is 8 away
+    x = torch.tensor([1e8])  # float32 cannot represent 1e8 + 1: the next value is 1e8 + 8
     assert compiled(function)(x).item() == function(x).item() == 1e8
     torch._dynamo.reset()
     assert compiled(function, inexact=True)(x).item() == 1e8 + 8
@@ -168,7 +168,7 @@ def test_transforms_of_functions() -> None:
 def test_then_inductor(
     backward: bool, caplog: pytest.LogCaptureFixture, lines: list[str], tmp_path: Path
 ) -> None:
-    """Runs on the CPU, which Inductor supports; needs a C++ compiler, like the build."""
+    """Runs on the CPU, which Inductor supports, and needs a C++ compiler, as the build does."""
     x = torch.randn(3, 4)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -183,7 +183,7 @@ def test_then_inductor(
 
 
 def test_inductor_caches_distinguish_passes(tmp_path: Path) -> None:
-    x = torch.tensor([1e8])  # the next number is 8 away
+    x = torch.tensor([1e8])  # float32 cannot represent 1e8 + 1: the next value is 1e8 + 8
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
         for inexact, expected in ((False, 1e8), (True, 1e8 + 8)):

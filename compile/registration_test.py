@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device is registered when the compiler is imported; before that it costs nothing."""
+"""The device is registered when the compiler is imported, and nothing is loaded before."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,7 @@ from torch_openreg_compile.registration import after_import
 
 @pytest.fixture
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of a module that is not imported yet; undo its import after the test."""
+    """Return the name of a module that is not imported; undo its import after the test."""
     package = tmp_path / "late_package"
     package.mkdir()
     (package / "__init__.py").touch()

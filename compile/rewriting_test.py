@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrites recognize all spellings of an operator's computation, and nothing else."""
+"""Rewrites recognize every spelling of an operator's computation, and no other computation."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ class Capture:
 
 
 def run(function: Callable[..., Any], *inputs: Tensor, names: tuple[str, ...] = ()) -> Capture:
-    """Rewrite a function, run it, and compare its result with the original function's."""
+    """Rewrite and run a function; check that its result equals the original function's."""
     torch._dynamo.reset()
     capture = Capture(*names)
     result = torch.compile(function, backend=capture, fullgraph=True)(*inputs)
@@ -195,7 +195,7 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "rms_norm_scale_returned": (_rms_norm_and_scale, [t(2, 5)]),
     "softmax_sum_returned": (_softmax_and_sum, [t(4, 4)]),
     "attention_weights_returned": (_attention_and_weights, [t(1, 2, 4, 4)] * 3),
-    # A different function.
+    # The program computes a different function.
     "silu_of_other": (lambda x, y: torch.sigmoid(x) * y, [t(3), t(3) + 1]),
     "silu_alpha": (lambda x: torch.add(x, torch.sigmoid(x), alpha=2), [t(3)]),
     "gelu_other_half": (lambda x: _gelu(x, 0.25, ROOT, 0.044715), [t(3)]),
@@ -244,7 +244,7 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "attention_broadcast": (_attention(), [t(2, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4)]),
     "attention_two_widths": (_attention(), [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 3)]),
     "attention_of_three": (lambda q: (q @ q.transpose(1, 2)).softmax(-1) @ q, [t(2, 4, 4)]),
-    # A dtype or shape that the operator does not support.
+    # The operator does not support the dtype or the shape.
     "layer_norm_of_a_number": (lambda x: _layer_norm(x, 1.0), [t()]),
     "silu_of_integers": (lambda x: torch.sigmoid(x) * x, [torch.arange(3)]),
     "silu_of_complex": (
@@ -266,7 +266,7 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
         lambda q, k, v: (q @ k.transpose(2, 3)).softmax(-1, dtype=torch.float64) @ v,
         [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4, dtype=torch.float64)],
     ),
-    # An operand lacks a dimension and is broadcast along a different dimension of the same size.
+    # An operand lacks a dimension, so it is broadcast along another dimension of the same size.
     "silu_broadcast": (lambda x: torch.sigmoid(x) * x[0], [t(4, 4)]),
     "gelu_broadcast": (lambda x: 0.5 * x * (1 + torch.erf(x[0] / math.sqrt(2))), [t(4, 4)]),
     "layer_norm_broadcast": (
@@ -275,14 +275,14 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     ),
     "rms_norm_broadcast": (lambda x: x * torch.rsqrt((x * x).mean(-1) + 1e-5), [t(4, 4)]),
     "softmax_broadcast": (lambda x: _softmax(x, keepdim=False), [t(4, 4)]),
-    # A mutation or a change of gradient mode lies between the operators.
+    # A mutation or a change of the gradient mode lies between the operators.
     "silu_mutated": (_mutated_between, [t(3)]),
     "silu_mutated_by_a_region": (_mutated_by_a_region, [t(3)]),
     "silu_without_gradient": (_gate_without_gradient, [t(3).requires_grad_()]),
     "silu_detached": (lambda x: torch.sigmoid(x).detach() * x, [t(3).requires_grad_()]),
 }
 
-# For these programs only the plain normalization is recognized: the factor is not a weight.
+# For these programs only the normalization is rewritten, because the factor is not a weight.
 PART = {
     "layer_norm_weight_of_one": "layer_norm",
     "layer_norm_weight_of_rows": "layer_norm",
@@ -292,8 +292,8 @@ PART = {
 }
 
 
-# For each rewrite: an intermediate result that is used elsewhere, operands of two dtypes, and
-# operands that are broadcast.
+# The cases that each rewrite must reject: an intermediate result that is used elsewhere, operands
+# of two dtypes, and operands that are broadcast.
 PITFALLS = {
     "silu": ("silu_gate_returned", "silu_promoted", "silu_broadcast"),
     "gelu": ("gelu_inner_returned", "gelu_promoted", "gelu_broadcast"),
@@ -330,7 +330,7 @@ def test_does_not_rewrite(name: str) -> None:
 
 
 class _Replace(Rewrite):
-    """Replaces sine with the operator that ``call`` returns."""
+    """Replaces sine with the operator call that ``call`` returns."""
 
     name = "replace"
 
@@ -415,7 +415,7 @@ def test_values_of_new_nodes() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize(("dtype", "count"), [(torch.float32, 0), (torch.bfloat16, 1)])
 def test_autocast_is_part_of_the_dtype(dtype: torch.dtype, count: int, outside: bool) -> None:
-    """Under autocast products are bfloat16; attention in float32 would round differently."""
+    """Under autocast products are bfloat16. Fused attention in float32 would round differently."""
 
     def function(q: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -451,7 +451,7 @@ def test_checkpointed_regions() -> None:
 
 
 def test_on_tensors_of_the_device() -> None:
-    """The traced tensors are FakeTensors, because the test runs without the device."""
+    """The inputs are FakeTensors, because this test runs without the device."""
     with FakeTensorMode():
         x = torch.empty(2, 3, device="openreg:1")
     gm = fx.symbolic_trace(lambda x: torch.sigmoid(x) * x)

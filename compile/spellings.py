@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Equivalent programs that a rewrite must recognize as one operator.
+"""Different ways to write an operator's computation, all of which a rewrite must recognize.
 
-``SPELLINGS`` maps a rewrite to its programs; ``shapes`` returns the shapes of their arguments.
+``SPELLINGS`` maps the name of a rewrite to such programs. ``shapes`` returns the shapes of their
+arguments.
 """
 
 import math
@@ -137,16 +138,16 @@ SPELLINGS: dict[str, dict[str, Program]] = {
 }
 
 
-#: The GELU programs whose constants are not exact in float64.
+#: The GELU programs with a constant that is not exact in float64.
 ROUNDED_CONSTANTS = ("factored", "rounded", "erf_product")
 
 
 def shapes(rewrite: str, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors that a rewrite's programs take.
+    """Return the shapes of the tensors that the programs of a rewrite expect.
 
     Args:
         rewrite: the rewrite's name.
-        sizes: four sizes; the first tensor has all of them.
+        sizes: the four sizes of the first tensor: batch, heads, tokens and width.
     """
     batch, heads, tokens, width = sizes
     whole = (batch, heads, tokens, width)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Repeated computations are merged if the difference is not observable."""
+"""Repeated computations are merged if a program cannot observe the difference."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ _Function = Callable[[Tensor], object]
 
 
 def left(function: _Function, x: Tensor | None = None) -> list[str]:
-    """Return the remaining operators of a function, after checking that its result is unchanged."""
+    """Return a function's remaining operators; check that its result did not change."""
     x = torch.linspace(1, 2, 4).view(2, 2) if x is None else x
     mode = FakeTensorMode()
     fake = mode.from_tensor(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The conditions under which the backend accepts a graph."""
+"""Conditions under which the backend accepts a graph."""
 
 import logging
 import operator
@@ -20,7 +20,7 @@ def fake(device: str) -> torch.Tensor:
 
 
 def graph(*traced: object, key: str = "example_value") -> fx.GraphModule:
-    """Return a graph that adds its inputs, traced with these values; None means not traced."""
+    """Return a graph that adds its inputs, with these traced values. None means not traced."""
     g = fx.Graph()
     total: fx.Node | None = None
     for index, value in enumerate(traced):
@@ -53,7 +53,7 @@ def test_refuses_a_tensor_of_another_device(traced: str, given: str) -> None:
 
 
 def test_refuses_a_device_tensor_that_was_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A real tensor would need a device, so make a fake tensor look real.
+    # A real tensor would need a device, so the test makes a fake tensor look real.
     value = fake("openreg:1")
     monkeypatch.setattr("torch_openreg_compile.validation.FakeTensor", int)
     with pytest.raises(GraphError, match=r"'x0'.* on openreg:1 and has no FakeTensor"):

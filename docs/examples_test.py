@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the programs of the pages: code blocks below `<!-- run -->`, each in a process of its own.
+"""Runs the programs in the pages: code blocks below `<!-- run -->`, each in a separate process.
 
-`<!-- run: CODE -->` runs CODE first, which makes what the block takes for granted (a model, say).
-CODE may have several lines.
+`<!-- run: CODE -->` runs CODE first, which creates the objects that the block requires (for
+example, a model). CODE may have several lines.
 """
 
 import os
@@ -19,7 +19,7 @@ MARK = re.compile(r"<!-- run(?::\s([\s\S]*?))?\s-->\n+((?: {4}.*\n|\n)+|```pytho
 
 
 def programs() -> list[tuple[str, str]]:
-    """A name and the code of each marked block."""
+    """Returns a name and the code of each marked block."""
     found = []
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = page.read_text()
@@ -39,7 +39,8 @@ def test_pages_have_programs() -> None:
 
 @pytest.mark.parametrize("code", [code for _, code in PROGRAMS], ids=[name for name, _ in PROGRAMS])
 def test_program(code: str, tmp_path: Path) -> None:
-    # A file, not -c: programs that start processes with spawn are imported by them.
+    # Write a file instead of using -c, because processes that are started with spawn import the
+    # program.
     path = tmp_path / "program.py"
     path.write_text(code)
     done = subprocess.run(

@@ -3,7 +3,7 @@
 
 ./bazelw run //docs:walk_through
 
-A block of the page is executed if it stands below one of these marks:
+A block of the page is executed if it is below one of these marks:
 
 <!-- porting: here -->  in this repository
 <!-- porting -->        in the new repository
@@ -33,7 +33,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the page."""
+    """A block of the page."""
 
     line: int
     # "here", "there" or "diff".
@@ -53,7 +53,7 @@ def execute(block: Block, here: Path, there: Path, environment: Mapping[str, str
     """Executes a block.
 
     Raises:
-        subprocess.CalledProcessError: a command of the block failed.
+        subprocess.CalledProcessError: if a command of the block fails.
     """
     command = ["git", "apply", "-"] if block.kind == "diff" else ["bash", "-euxo", "pipefail"]
     subprocess.run(
@@ -67,7 +67,7 @@ def execute(block: Block, here: Path, there: Path, environment: Mapping[str, str
 
 
 def prepare(here: Path, there: Path) -> None:
-    """Gives the new repository this one's Python environment, and an output folder beside it."""
+    """Links the Python environment to the new repository and sets an output folder beside it."""
     same = ("requirements.lock", "requirements.torch")
     if all((here / name).read_bytes() == (there / name).read_bytes() for name in same):
         (there / ".venv").symlink_to((here / ".venv").resolve())
@@ -76,7 +76,7 @@ def prepare(here: Path, there: Path) -> None:
 
 
 def follow(here: Path, there: Path, environment: Mapping[str, str]) -> bool:
-    """Executes all blocks and returns whether they succeeded. The first failure ends it."""
+    """Executes all blocks until one fails. Returns whether all succeeded."""
     for block in blocks((here / "docs/porting.md").read_text()):
         start = time.monotonic()
         try:
@@ -93,14 +93,14 @@ def follow(here: Path, there: Path, environment: Mapping[str, str]) -> bool:
 def main() -> int:
     """Runs the program and returns its exit status."""
     here = bazel_workspace.root()
-    # Bazel sets these for this program, but not for the user who follows the page.
+    # Bazel sets these variables for this program. A user who follows the page does not have them.
     ours = ("PYTHONPATH", "PYTHONSAFEPATH", "RUNFILES_DIR", "RUNFILES_MANIFEST_FILE")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         there = Path(folder, "acme")
         succeeded = follow(here, there, {**environment, "OUT": str(there)})
         subprocess.run(["./bazelw", "shutdown"], cwd=there, env=environment, check=False)
-        # Bazel removes the permission to write from what it builds.
+        # Bazel removes the write permission from the files that it builds.
         subprocess.run(["chmod", "-R", "u+w", folder], check=False)
     return 0 if succeeded else 1
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks the direction of dependencies: ./bazelw run //tools:architecture
 
-Each rule is a query on Bazel's dependency graph. An #include alone cannot break a rule unnoticed,
-because a header that is not in deps cannot be included. Within a package, where all files can
-include each other, the #includes themselves are checked.
+Each rule is a query on Bazel's dependency graph. An #include cannot break a rule unnoticed, because
+it compiles only if its header is in the target's deps. Files of the same package can include each
+other, so within a package the #includes themselves are checked.
 """
 
 import graphlib
@@ -21,10 +21,10 @@ _ABOVE_RUNTIME = f"//(aten|{_FEATURES})[:/]"
 
 @dataclass(frozen=True)
 class Arrow:
-    """A rule: targets, and the dependencies that they must not have."""
+    """A rule: targets, and the dependencies that these targets must not have."""
 
     text: str
-    # A query expression for the targets.
+    # The targets, as a Bazel query expression.
     targets: str
     # A regular expression that matches the labels of forbidden dependencies.
     forbidden: str
@@ -35,19 +35,19 @@ class Arrow:
 
 
 def libraries(package: str) -> str:
-    """Returns a query for a package's targets, without tests."""
+    """Returns a query for the targets of a package, without tests."""
     return f"({package} except kind('_test rule', {package}))"
 
 
 def included(package: str) -> str:
     """Returns a query for the targets against which a package's C++ code is compiled.
 
-    Targets with which it is only linked are excluded.
+    Targets with which this code is only linked are excluded.
     """
     return f"labels(deps, kind('cc_.* rule', {libraries(package)}))"
 
 
-# Packages that a vendor keeps when the vendor's driver replaces the emulated device.
+# The packages that a vendor keeps after replacing the emulated device with the vendor's driver.
 _PORTABLE = [
     "//runtime/allocator/...",
     "//runtime/c10/...",
@@ -134,14 +134,14 @@ ARROWS = [
 ]
 
 
-# Packages whose files must not have circular dependencies.
+# The packages whose files must not include each other in a cycle.
 _LAYERED = ["runtime/device"]
 
 
 def include_circle(package: str) -> list[str]:
     """Returns the files of a package that form an include cycle, or [] if there is no cycle.
 
-    A header and its .cc count as one file.
+    A header and its .cc file count as one file.
     """
     includes: dict[str, set[str]] = {}
     for source in (bazel_workspace.root() / package).glob("*.[ch]*"):

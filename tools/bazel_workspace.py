@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds the workspace and calls Bazel, for programs that are started by `./bazelw run`."""
+"""Finds the workspace and runs Bazel, for programs that are started by `./bazelw run`."""
 
 import os
 import subprocess
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def root() -> Path:
-    """Returns the top of the source tree.
+    """Returns the root folder of the source tree.
 
     Raises:
-        SystemExit: the program was not started by `./bazelw run`.
+        SystemExit: if the program was not started by `./bazelw run`.
     """
     folder = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
     if folder is None:
@@ -21,8 +21,8 @@ def root() -> Path:
 def bazel(*args: str) -> subprocess.CompletedProcess[str]:
     """Runs ./bazelw in the output base in which this program was built.
 
-    `bazel run` releases the Bazel server and then starts a program in its runfiles, below
-    OUTPUT_BASE/execroot.
+    `bazel run` releases the Bazel server before it starts a program. The program's working
+    directory is its runfiles folder, below OUTPUT_BASE/execroot.
 
     Args:
         *args: Bazel's command and its arguments.

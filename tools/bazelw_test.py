@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests bazelw and tools/bazel: what they install, what they run, and their error messages.
 
-A folder represents a machine. bazelw is copied into it, and each /usr/ in its text is prefixed with
-that folder. All programs there are links to the real ones, or scripts that record their calls.
+A folder represents a machine. bazelw is copied into this folder, and each /usr/ in its text is
+prefixed with the folder's path. All programs in the folder are links to real programs, or scripts
+that record their calls.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ esac
 
 
 class Machine:
-    """A folder with programs and a workspace, which represents a machine."""
+    """A folder that represents a machine. It has programs and a workspace."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,7 +50,7 @@ class Machine:
         self.write_bazelw(root=True)
 
     def write_bazelw(self, root: bool) -> None:
-        """Writes bazelw; if ``root`` is true, bazelw believes that root runs it."""
+        """Writes bazelw. If ``root`` is true, bazelw assumes that root runs it."""
         text = SOURCE.read_text().replace("/usr/", f"{self.root}/usr/")
         assert text.count("EUID") == 1
         script = self.workspace / "bazelw"
@@ -82,7 +83,7 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Adds an apt-get that installs what may be missing; unless ``works``, it always fails."""
+        """Adds an apt-get that installs missing packages, or always fails if ``works`` is false."""
         store = self.root / "store"
         for name in ("bazel", "g++"):
             self.program(name, folder=store)
@@ -100,7 +101,7 @@ class Machine:
         )
 
     def complete(self) -> None:
-        """Installs everything that bazelw would install, including the environment."""
+        """Installs everything that bazelw installs, including the environment."""
         self.googletest()
         self.benchmark()
         self.json()
@@ -114,7 +115,7 @@ class Machine:
 
     @property
     def environment(self) -> Path:
-        """Returns the environment that .venv links to, in the folder shared by all clones."""
+        """Returns the environment that .venv links to, in the folder that all clones share."""
         return self.root / "home/.cache/torch_openreg" / f"python-{self.wanted()[:16]}"
 
     @property
@@ -141,7 +142,7 @@ class Machine:
         return done.stderr
 
     def calls(self, *programs: str) -> list[str]:
-        """Returns the recorded calls of these programs, or of all programs, in order."""
+        """Returns the recorded calls of these programs, or of all programs if none is given."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if not programs or line.split()[0] in programs]
 
@@ -240,7 +241,7 @@ def test_no_server_of_packages(machine: Machine) -> None:
 def test_no_python_3_11(machine: Machine) -> None:
     machine.complete()
     shutil.rmtree(machine.environment)
-    machine.program("python3.11", "exit 1")  # as if venv is missing
+    machine.program("python3.11", "exit 1")  # this simulates a missing venv module
     said = machine.run("version", status=1)
     assert "missing Debian packages: python3.11 python3.11-venv python3.11-dev." in said
 
@@ -263,7 +264,7 @@ def test_a_folder_of_an_earlier_bazelw_is_replaced(machine: Machine) -> None:
 
 
 def test_no_package_index(machine: Machine) -> None:
-    """The next run continues an incomplete installation."""
+    """If an installation was incomplete, the next run continues it."""
     machine.complete()
     machine.state.unlink()
     (machine.root / "no-index").touch()
@@ -289,7 +290,7 @@ def test_the_index_of_pytorch(machine: Machine) -> None:
 
 
 def test_the_index_of_pytorch_is_behind_a_wall(machine: Machine) -> None:
-    """A server accepts connections but sends nothing: the other build of PyTorch is installed."""
+    """If a server accepts connections but sends nothing, PyTorch's other build is installed."""
     machine.complete()
     machine.state.unlink()
     machine.program("timeout")
@@ -331,7 +332,7 @@ def test_bazelisk_cannot_fetch_bazel(machine: Machine) -> None:
 
 
 def test_a_bazel_without_a_script_is_run_by_ours(machine: Machine) -> None:
-    """If Bazel is a binary, bazelw itself calls tools/bazel; a script would call it."""
+    """bazelw itself calls tools/bazel if Bazel is a binary. A script would call it instead."""
     machine.complete()
     (machine.bin / "bazel").unlink()
     binary = shutil.which("true")

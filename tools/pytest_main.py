@@ -10,7 +10,7 @@ import pytest
 
 
 class Shard:
-    """A pytest plugin that selects every `total`-th test, starting with test `index` (from 0)."""
+    """A pytest plugin that selects every `total`-th test, starting with the test at `index`."""
 
     def __init__(self, index: int, total: int) -> None:
         self.index = index
@@ -20,7 +20,7 @@ class Shard:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Deselects the other shards' tests. pytest calls this hook."""
+        """Deselects the tests of the other shards. pytest calls this hook."""
         kept = items[self.index :: self.total]
         dropped = [item for n, item in enumerate(items) if n % self.total != self.index]
         items[:] = kept
@@ -29,7 +29,7 @@ class Shard:
 
 
 class LeftOut:
-    """A pytest plugin that rejects a --deselect that matches no test."""
+    """A pytest plugin that raises an error if a --deselect matches no test."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(
@@ -70,7 +70,7 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
         plugins.append(Shard(int(env["TEST_SHARD_INDEX"]), total))
     files = [str(root / arg) if arg.endswith(".py") else arg for arg in argv]
     status = pytest.main(args + files, plugins)
-    # A shard or a filter may select no tests. Otherwise, a file without tests is a mistake.
+    # A shard or a filter may select no tests. In all other cases, a file without tests is an error.
     if status == pytest.ExitCode.NO_TESTS_COLLECTED and (total > 1 or chosen):
         return 0
     return int(status)

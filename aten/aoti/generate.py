@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generates the C functions through which ahead-of-time compiled code calls operators.
 
-In the C++ that torch's compiler generates for a device, an operator is called as
-``aoti_torch_<device>_<operator>``. torch has these functions for its own devices, and they call the
-device's kernels directly. The functions generated here call the dispatcher, so operators behave as
-in any other program. torchgen defines which operators have such a function, and the arguments of
-each function.
+C++ that torch's compiler generates for a device calls an operator through the function
+``aoti_torch_<device>_<operator>``. torch has such functions for its own devices, and these call the
+device's kernels directly. The functions generated here call the dispatcher, so that operators
+behave as in any other program. torchgen defines which operators have a function, and the arguments
+of each function.
 
   generate.py --header c_shim.h --source c_shim.cc
 """
@@ -60,7 +60,7 @@ using namespace torch::aot_inductor;
 
 
 def functions() -> list[tuple[str, str, str]]:
-    """Return each function's declaration, its definition and the operator's header."""
+    """Return the declaration and the definition of each function, and the operator's header."""
     folder = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
     parsed = parse_native_yaml(str(folder / "native_functions.yaml"), str(folder / "tags.yaml"))
     result = []
@@ -79,7 +79,7 @@ def functions() -> list[tuple[str, str, str]]:
                     function.func, _DEVICE, call, versions
                 )
             except NotImplementedError:
-                continue  # an argument has no C type, and torch has no such function either
+                continue  # torch has no function either, because an argument has no C type
         result.append((declaration, definition, f"#include <ATen/ops/{function.root_name}.h>"))
     return result
 
@@ -92,7 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     found = functions()
     declarations = "\n".join(declaration for declaration, _, _ in found)
-    # torchgen puts functions that a release added into #if blocks, for code of older releases.
+    # torchgen puts functions that were added in a release into #if blocks, for code that was
+    # compiled for older releases.
     declarations = re.sub(r"^#.*\n?", "", declarations, flags=re.MULTILINE)
     definitions = "\n".join(definition for _, definition, _ in found)
     headers = "\n".join(sorted({header for _, _, header in found}))

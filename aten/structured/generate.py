@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generates the device's C++ kernels for the operators listed in operators.yaml.
 
-The operator list of the installed torchgen gives the signature of each operator and the class that
-implements it on the CPU. The output depends on nothing else, so it is reproducible.
+The operator list of the installed torchgen contains the signature of each operator and the class
+that implements the operator on the CPU. The output depends on nothing else, so it is reproducible.
 
   generate.py kernels --operators operators.yaml --shards 7 --output DIR    DIR/kernels_0.cc ...
   generate.py table --output structured_table.cc                            for the boxed fallback

@@ -18,12 +18,12 @@ OPERATORS = pathlib.Path(__file__).with_name("operators.yaml")
 
 @pytest.fixture(scope="module")
 def torch_operators() -> Torch:
-    """PyTorch's operators, which take half a second to parse."""
+    """The operators of PyTorch. Parsing them takes half a second."""
     return Torch()
 
 
 def family(operator: str, **fields: str) -> str:
-    """Return a list with one operator, as YAML."""
+    """Return the YAML text of a list with one operator."""
     lines = [f"  {name}: {value}" for name, value in fields.items()]
     return "\n".join(["- reason: a test", *lines, f"  operators: [{operator}]"])
 
@@ -93,7 +93,8 @@ def test_writes_are_counted_only_if_torch_does_not_count_them(torch_operators: T
         for entry in mutating
         if "count_writes(self);" in write_shards([entry], torch_operators, 1)[0]
     }
-    # torch counts writes by operators that return a tensor, but not writes by fused optimizers.
+    # torch counts the writes of operators that return a tensor, but not the writes of fused
+    # optimizers.
     assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
 
 

@@ -19,7 +19,7 @@ REWRITE = "REWRITE_GOLDEN=1 ./bazelw run //aten/structured:golden_test"
 
 @pytest.fixture(scope="module")
 def torch_operators() -> Torch:
-    """PyTorch's operators, which take half a second to parse."""
+    """The operators of PyTorch. Parsing them takes half a second."""
     return Torch()
 
 
@@ -33,13 +33,13 @@ def clang_format(code: str) -> str:
 @pytest.mark.parametrize(
     "operator",
     [
-        "add.Tensor",  # structured: iterates, converts operands, has a fast path
-        "mm",  # structured without a TensorIterator
-        "max.dim",  # structured: several outputs, meta() passes values to impl()
-        "index.Tensor",  # structured: prepares an argument, never converts
-        "baddbmm",  # structured: meta() always runs on the device tensors
-        "fill_.Scalar",  # mutating: checks its arguments
-        "_foreach_add_.Scalar",  # mutating: one launch under a condition
+        "add.Tensor",  # Structured: iterates, converts operands, has a fast path.
+        "mm",  # Structured, without a TensorIterator.
+        "max.dim",  # Structured: several outputs; meta() passes values to impl().
+        "index.Tensor",  # Structured: prepares an argument, never converts operands.
+        "baddbmm",  # Structured: meta() always runs on the device tensors.
+        "fill_.Scalar",  # Mutating: checks its arguments.
+        "_foreach_add_.Scalar",  # Mutating: one launch under a condition.
     ],
 )
 def test_written_code_is_the_golden_file(torch_operators: Torch, operator: str) -> None:

@@ -12,7 +12,7 @@ from aten.structured.torch_operators import (
 
 
 class MutatingOperator:
-    """An operator that only modifies its arguments."""
+    """An operator whose only effect is to modify its arguments."""
 
     template = "mutating.cc.jinja"
 
@@ -41,8 +41,9 @@ class MutatingOperator:
         self.cost = entry.launch_cost
         self.is_foreach = entry.name.startswith("_foreach_")
         self.argument_keys = argument_keys(self.arguments)
-        # If torch's kernel is a loop over in-place operators, these increment the version counters
-        # of the tensors; the single launch that replaces the loop must do it itself.
+        # If torch's kernel is a loop over in-place operators, these operators increment the
+        # tensors' version counters. The single launch that replaces the loop must increment them
+        # itself.
         is_loop = not function.func.returns and torch.composite_kernel(function) is not None
         self.counted_writes = [
             argument.name for argument in self.arguments if is_loop and argument.is_written
@@ -50,6 +51,6 @@ class MutatingOperator:
 
 
 def _operands_method(argument: CppArgument) -> str:
-    """Return the method of Operands: only ``add`` accepts 0-dim CPU tensors, as inputs."""
+    """Return the method of Operands for an argument. Only ``add`` accepts 0-dim CPU tensors."""
     must_be_on_device = argument.is_list or argument.type == "at::Tensor&"
     return "add_device" if must_be_on_device and "c10::List" not in argument.type else "add"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads operators.yaml: the operators that get a kernel, and the properties of each."""
+"""Reads operators.yaml, which lists the operators that get a kernel, and their properties."""
 
 import dataclasses
 import enum
@@ -12,7 +12,7 @@ from aten.structured.torch_operators import CppArgument, Torch, cpp_arguments
 
 
 class ListError(Exception):
-    """Raised if operators.yaml has an unsupported entry; names the operator and the reason."""
+    """Raised for an unsupported entry in operators.yaml; names the operator and the reason."""
 
 
 class Kind(enum.Enum):
@@ -23,7 +23,7 @@ class Kind(enum.Enum):
 
 
 class Converts(enum.Enum):
-    """When a TensorIterator over the arguments converts data while it is built."""
+    """The cases in which building a TensorIterator over the arguments converts operands."""
 
     INTEGERS = "integers"
     MIXED = "mixed"
@@ -49,7 +49,7 @@ class Prepared:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One operator in operators.yaml; the top of that file explains the fields."""
+    """One operator in operators.yaml. The top of that file explains the fields."""
 
     name: str
     reason: str
@@ -64,21 +64,21 @@ class Entry:
 
     @property
     def namespace(self) -> str:
-        """The C++ namespace of its kernel: `_foreach_add_.Scalar` -> `foreach_add_scalar`."""
+        """The kernel's C++ namespace, such as `foreach_add_scalar` for `_foreach_add_.Scalar`."""
         return re.sub("_+", "_", self.name.replace(".", "_")).strip("_").lower()
 
     @property
     def cost_factor(self) -> str:
-        """The C++ text that multiplies the number of elements by the cost; empty for cost 1."""
+        """The C++ text that multiplies a number of elements by the cost; empty for cost 1."""
         return "" if self.cost == "1" else f" * {self.cost}"
 
     @property
     def launch_cost(self) -> str:
-        """The C++ expression for a launch's cost."""
+        """The C++ expression for the cost of a launch."""
         return f"operands.numel(){self.cost_factor}" if self.cost.isdecimal() else self.cost
 
     def parameters(self, arguments: list[CppArgument]) -> list[str]:
-        """Return the parameters of a function with these arguments; prepared ones are renamed."""
+        """Return the parameters for these arguments. Prepared arguments are renamed."""
         prepared = dict(self.prepare)
         return [
             argument.declaration + ("_given" if argument.name in prepared else "")
@@ -86,7 +86,7 @@ class Entry:
         ]
 
     def prepared(self, arguments: list[CppArgument]) -> list[Prepared]:
-        """Return the variables that replace arguments."""
+        """Return the variables that replace prepared arguments."""
         types = {argument.name: argument.value_type for argument in arguments}
         return [
             Prepared(types[name], name, re.sub(rf"\b{name}\b", f"{name}_given", expression))
@@ -101,11 +101,11 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
     """Parse operators.yaml.
 
     Args:
-      text: the file's contents.
-      torch: the operators, to check the names.
+      text: the contents of the file.
+      torch: PyTorch's operators, against which the names are checked.
 
     Returns:
-      The entries, in the file's order.
+      The entries, in the order of the file.
 
     Raises:
       ListError: for an unknown field, kind or operator, or a duplicate operator.

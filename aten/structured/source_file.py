@@ -14,7 +14,7 @@ from aten.structured.torch_operators import Torch
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates")),
     undefined=jinja2.StrictUndefined,
-    # Lines that contain only a tag produce no output.
+    # A line that contains only a tag produces no output.
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
@@ -22,7 +22,7 @@ _TEMPLATES = jinja2.Environment(
 
 
 def write_shards(entries: Sequence[Entry], torch: Torch, shards: int) -> list[str]:
-    """Generate the kernels' source files.
+    """Generate the source files of the kernels.
 
     Args:
       entries: the operators.
@@ -30,7 +30,7 @@ def write_shards(entries: Sequence[Entry], torch: Torch, shards: int) -> list[st
       shards: the number of files, with about the same number of kernels each.
 
     Returns:
-      The files' contents, with operators in the order of entries.
+      The contents of the files, with operators in the order of ``entries``.
     """
     operators = [
         StructuredOperator(entry, torch)

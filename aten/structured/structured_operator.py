@@ -16,7 +16,8 @@ from aten.structured.torch_operators import (
     cpp_returns,
 )
 
-# The variants with a fast path. In-place comparisons have none, because their output is not bool.
+# The variants with a fast path. In-place comparisons have no fast path, because their output is not
+# bool.
 _FAST_KINDS: dict[Pointwise | None, tuple[str, ...]] = {
     None: (),
     Pointwise.SAME: ("kFunctional", "kInplace"),
@@ -28,8 +29,8 @@ _FAST_KINDS: dict[Pointwise | None, tuple[str, ...]] = {
 class FastPath:
     """How a pointwise operator uses the fast path of aten/structured/pointwise.h."""
 
-    operands: list[str]  # the arguments that the loop visits, in its order
-    scalars: list[CppArgument]  # the other arguments
+    operands: list[str]  # The arguments that the loop visits, in the order of the loop.
+    scalars: list[CppArgument]  # The other arguments.
     impl_arguments: list[str]
     result_dtype: str
     cost_factor: str
@@ -37,17 +38,17 @@ class FastPath:
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The functional, in-place or out= variant: a function that the dispatcher calls."""
+    """The functional, in-place or out= variant of an operator, which the dispatcher calls."""
 
-    operator: str  # torch's name, such as add_.Tensor
-    name: str  # the name of the C++ function
-    kind: str  # an OutputKind
+    operator: str  # The name in torch, such as add_.Tensor.
+    name: str  # The name of the C++ function.
+    kind: str  # An OutputKind.
     returns: str
     parameters: list[str]
     operands: list[tuple[str, str]]  # a method of Operands, and its argument
     has_fast_path: bool
     given_outputs: list[str]
-    result: str  # the returned expression; the functional variant uses it only with Converting
+    result: str  # the expression to return; the functional variant uses it only with Converting
 
 
 class StructuredOperator:
@@ -65,7 +66,7 @@ class StructuredOperator:
         self.check = entry.check
         self.cost = entry.launch_cost
 
-        # torch's classes: the first has meta(), the second is derived from it and has impl().
+        # The classes of torch: the first has meta(). The second is derived from it and has impl().
         self.meta_class = f"at::meta::structured_{meta.name(group)}"
         self.kernel_class = f"{kernel.cpp_namespace}::structured_{kernel.kernel}"
         self.cpu_out_function = cpp.name(group.out.func, faithful_name_for_out_overloads=True)
@@ -76,10 +77,10 @@ class StructuredOperator:
         self.inputs = [a for a in cpp_arguments(group.out) if a.name not in self.outputs]
         self.prepared = entry.prepared(self.inputs)
         self.argument_keys = argument_keys(self.inputs)
-        # Losses with a reduction sum over the results of their iterator.
+        # Losses with a reduction are not elementwise: they sum over the results of their iterator.
         self.is_elementwise = self.iterates and all(a.name != "reduction" for a in self.inputs)
 
-        # Whether meta() runs on aliases: only if building its TensorIterator converts no data.
+        # meta() runs on aliases only if building its TensorIterator converts no data.
         self.runs_meta_on_aliases = entry.converts is not Converts.ALWAYS
         self.may_convert = entry.converts is Converts.ALWAYS or (
             self.iterates and entry.converts is not Converts.NEVER
@@ -108,7 +109,7 @@ class StructuredOperator:
             self.headers.append(f"{group.functional.root_name}_cpu_dispatch")
 
     def _kernel_argument(self, name: str) -> str:
-        """Return the C++ expression for an argument of impl() in the closure that called meta()."""
+        """Return the C++ expression for an argument of impl() in a closure that called meta()."""
         if name in self.outputs:
             return f"op_.maybe_get_output({self.outputs.index(name)})"
         return f"precomputed_.{name}" if name in self.precomputed else f"{name}_"
@@ -123,7 +124,8 @@ class StructuredOperator:
         def impl_argument(name: str) -> str:
             if any(scalar.name == name for scalar in scalars):
                 return f"{name}_"
-            # impl() uses only its iterator, not the scalars and tensors that are operands.
+            # impl() uses only its iterator. It does not use the scalars and tensors that are
+            # operands.
             is_scalar = any(a.name == name and a.is_scalar for a in self.inputs)
             return "at::Scalar()" if is_scalar else "none_"
 
@@ -147,7 +149,7 @@ class StructuredOperator:
             name=name,
             kind=kind,
             returns=cpp_returns(function),
-            # The arguments of an out= variant may be in a different order than `inputs`.
+            # The arguments of an out= variant may be in a different order from `inputs`.
             parameters=self._entry.parameters(cpp_arguments(function)),
             operands=self._operand_calls(kind),
             has_fast_path=kind in _FAST_KINDS[self._entry.pointwise],
@@ -159,8 +161,8 @@ class StructuredOperator:
         calls: list[tuple[str, str]] = []
         for argument in self.inputs:
             if argument.holds_tensors:
-                # Operators with a TensorIterator accept 0-dim CPU tensors among device tensors,
-                # except for the tensor that they write.
+                # Operators with a TensorIterator accept 0-dim CPU tensors together with device
+                # tensors, but not for the tensor that they write.
                 is_written = kind == "kInplace" and argument.name == "self"
                 method = "add" if self.iterates and not is_written else "add_device"
                 calls.append((method, argument.name))

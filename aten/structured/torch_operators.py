@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads the installed PyTorch's operators and their C++ signatures through torchgen."""
+"""Reads the operators of the installed PyTorch and their C++ signatures through torchgen."""
 
 import pathlib
 import re
@@ -24,7 +24,7 @@ from torchgen.model import (
 
 
 class Torch:
-    """The installed PyTorch's operators, and their CPU kernels."""
+    """The operators of the installed PyTorch, and their CPU kernels."""
 
     def __init__(self) -> None:
         folder = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
@@ -33,7 +33,7 @@ class Torch:
         self.functions: dict[str, NativeFunction] = {
             str(function.func.name): function for function in parsed.native_functions
         }
-        # The structured operators, keyed by their functional variant.
+        # The structured operators, by the name of their functional variant.
         self.groups: dict[str, NativeFunctionsGroup] = {
             str(group.functional.func.name): group
             for group in get_grouped_native_functions(parsed.native_functions)
@@ -43,7 +43,7 @@ class Torch:
         }
 
     def kernel(self, function: NativeFunction) -> BackendMetadata | None:
-        """Return the function that implements an operator on the CPU, or None."""
+        """Return the function that implements an operator on the CPU, or None if there is none."""
         return self._backends[DispatchKey.CPU].get_kernel(function) or (
             self.composite_kernel(function)
         )
@@ -63,7 +63,7 @@ class CppArgument:
         self.type = _cpp_spelling(binding.type)
         self.value_type = re.sub(r"^const |&$", "", self.type)
         self.declaration = f"{self.type} {self.name}"
-        # A closure holds each argument in a member of type Owned (aten/launch/owned.h).
+        # A closure stores each argument in a member of type Owned (aten/launch/owned.h).
         self.member = f"{self.name}_"
         self.initializer = f"{self.member}(aliases, {self.name})"
         self.is_optional = isinstance(self._type, OptionalType)
@@ -74,7 +74,7 @@ class CppArgument:
 
     @property
     def key(self) -> str | None:
-        """The argument's part of a launch's argument_key, if the kernel checks its value."""
+        """The argument's part of a launch's argument_key; None if the kernel does not check it."""
         found = re.search(r"\b(Scalar|str)\b", str(self._type))
         if not found:
             return None
@@ -82,7 +82,7 @@ class CppArgument:
 
     @property
     def meta_reference(self) -> str:
-        """The argument as meta() takes it: an optional one as a non-owning reference."""
+        """The argument in the form for meta(): optional arguments are non-owning references."""
         if self.is_optional and self.holds_tensors:
             return f"optional_tensor({self.name})"
         if self.is_optional and self.is_scalar:
@@ -90,13 +90,13 @@ class CppArgument:
         return self.name
 
     def _is(self, base: BaseTy) -> bool:
-        """Return whether the argument has this type, optional or not."""
+        """Return whether the argument, or the value of an optional argument, has this type."""
         type_ = self._type.elem if isinstance(self._type, OptionalType) else self._type
         return bool(type_ == BaseType(base))
 
 
 def cpp_arguments(function: NativeFunction) -> list[CppArgument]:
-    """Return the arguments to an operator's C++ function."""
+    """Return the arguments of an operator's C++ function."""
     with _dispatcher_types(function):
         return [CppArgument(binding) for binding in _signature(function).arguments()]
 
@@ -108,7 +108,7 @@ def cpp_returns(function: NativeFunction) -> str:
 
 
 def argument_keys(arguments: Sequence[CppArgument]) -> list[str]:
-    """Return the parts of a launch's argument_key."""
+    """Return the parts of the launch's argument_key for these arguments."""
     return [argument.key for argument in arguments if argument.key is not None]
 
 
@@ -125,6 +125,6 @@ def _dispatcher_types(function: NativeFunction) -> local.parametrize:
 
 
 def _cpp_spelling(cpp_type: str) -> str:
-    """Convert torchgen's spelling of a type to this project's."""
+    """Convert the spelling of a type in torchgen to this project's spelling."""
     spelled = cpp_type.replace("::std::", "std::").replace("c10::string_view", "std::string_view")
     return re.sub(r" ([&*])", r"\1", spelled).replace(",at::", ", at::")

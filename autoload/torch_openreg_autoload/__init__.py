@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The entry point of group ``torch.backends`` through which ``import torch`` loads torch_openreg.
 
-This is a package of its own that needs neither torch nor the backend, so that it can report a
-missing or broken backend. ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps torch from calling it.
+This is a separate package that requires neither torch nor the backend, so that it can report a
+missing or broken backend. With ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` torch does not call it.
 """
 
 import importlib
@@ -16,23 +16,23 @@ from torch_openreg_autoload.name import DEVICE_TYPE, PACKAGE
 
 __all__ = ["load"]
 
-# Importing this module registers the device; importing the package does nothing else.
+# Importing this module registers the device. Importing the package does nothing more.
 _REGISTRATION = f"{PACKAGE}.registration"
 
 
 def load() -> None:
-    """Import the backend; on failure warn with the cause and the remedy.
+    """Import the backend. If this fails, warn with the cause and the remedy.
 
-    Never raises, except for the user's Ctrl-C, so that a program that does not use the device
-    continues. ``torch.openreg`` and ``import torch_openreg`` raise the cause afterwards. torch
-    calls this at the end of its own import, once for each distribution that declares the entry
-    point.
+    The function raises no exception except KeyboardInterrupt (Ctrl-C), so that a program that does
+    not use the device can continue. A later use of ``torch.openreg`` or ``import torch_openreg``
+    raises the cause. torch calls this function at the end of its own import, once for each
+    distribution that declares the entry point.
     """
     if stand_in.is_installed():
         return
-    # If the program imports torch_openreg itself, its own import raises any error, so none is
-    # reported here. The device must be registered here even then, because that import may be on
-    # another thread that is waiting for this one to finish importing torch.
+    # If the program itself imports torch_openreg, that import raises any error, so this function
+    # does not report it. Even then, this function must register the device: the program's import
+    # may be on another thread that waits until this thread has imported torch.
     imported = PACKAGE in sys.modules
     doubts: list[str] = []
     try:
@@ -45,7 +45,7 @@ def load() -> None:
         importlib.import_module(_REGISTRATION)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # any error, including SystemExit, must not stop torch
+    except BaseException as error:  # no error, not even SystemExit, may stop torch
         if not imported:
             explanation = _explain(error, doubts)
             stand_in.install(explanation, error)
@@ -53,12 +53,12 @@ def load() -> None:
 
 
 def _find_package() -> str:
-    """Return the path of the package's ``__init__.py``; raise if there is none."""
+    """Return the path of the package's ``__init__.py``, or raise if there is no package."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None:
         raise ModuleNotFoundError(f"No module named '{PACKAGE}'", name=PACKAGE)
     if spec.origin is None:
-        # Python imports any folder of that name in sys.path as a namespace package.
+        # Python treats any folder with this name in sys.path as a namespace package.
         folders = ", ".join(spec.submodule_search_locations or [])
         raise ModuleNotFoundError(
             f"'{PACKAGE}' is not a package but a folder without __init__.py: {folders}",
@@ -69,10 +69,10 @@ def _find_package() -> str:
 
 def _warn(explanation: str) -> None:
     try:
-        # Attribute the warning to the line that called torch's entry points.
+        # Attribute the warning to the line of torch that called the entry point.
         warnings.warn(explanation, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
-        # Warnings are errors in this process (python -W error), but no error may stop torch.
+        # In this process warnings are errors (python -W error), but no error may stop torch.
         print(explanation, file=sys.stderr)
 
 

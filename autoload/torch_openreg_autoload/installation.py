@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares the backend's files with the sizes that its installer recorded, without reading them.
+"""Compares the sizes of the backend's files with the sizes that its installer recorded.
 
-A library that is truncated (a full disk, an interrupted copy) or from another build than the
-libraries beside it does not raise an error when it is loaded: it crashes the process. Installers
-record the size of each file in RECORD (PEP 376); a stat call per file detects a change.
+If a library is truncated (a full disk, an interrupted copy), or does not belong to the same build
+as the other libraries, loading it raises no error but crashes the process. Installers record the
+size of each file in RECORD (PEP 376). One stat call per file detects a change, without reading the
+file.
 """
 
 import csv
@@ -13,19 +14,19 @@ from pathlib import Path
 
 __all__ = ["find_doubts"]
 
-# The largest number of files that a report names.
+# The maximum number of files that a report names.
 _SHOWN = 3
 
 
 def find_doubts(package: str, origin: str) -> list[str]:
-    """Return the reasons why importing a package may crash: none for an intact package.
+    """Return reasons why importing a package may crash. For an intact package there are none.
 
     Args:
-        package: name of the package and of the distribution that contains it.
-        origin: path of its ``__init__.py``.
+        package: the name of the package and of the distribution that contains it.
+        origin: the path of the package's ``__init__.py``.
 
     Returns:
-        One sentence per problem. A distribution without RECORD (a build folder) has none.
+        One sentence per problem. A distribution without RECORD (a build folder) has no problems.
     """
     root = Path(origin).parent.parent
     installed = list(importlib.metadata.distributions(name=package, path=[str(root)]))
@@ -40,7 +41,7 @@ def find_doubts(package: str, origin: str) -> list[str]:
 def _changed(root: Path, distribution: importlib.metadata.Distribution) -> list[str]:
     changed = []
     for name, _, size in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
-        if not size:  # files created by the installation, and RECORD itself
+        if not size:  # created during the installation, or RECORD itself
             continue
         try:
             found = os.stat(os.path.join(root, name)).st_size

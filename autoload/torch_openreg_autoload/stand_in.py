@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A placeholder at ``torch.openreg`` for a backend that could not be loaded; it raises the cause.
 
-The placeholder is not registered with torch: there is no device, and torch rejects
+The placeholder is not registered with torch, so there is no device. torch rejects
 ``torch.device("openreg")`` like any unknown name. Imports of ``torch.openreg`` and
-``torch_openreg`` raise the cause as well. If ``torch_openreg`` is not installed at all, Python's
-own error and ``importlib.util.find_spec`` report that.
+``torch_openreg`` raise the cause too. If ``torch_openreg`` is not installed, its import raises
+Python's own error, and ``importlib.util.find_spec`` returns None.
 """
 
 import importlib
@@ -21,15 +21,15 @@ __all__ = ["DeviceUnavailableError", "install", "is_installed"]
 
 
 class DeviceUnavailableError(RuntimeError, AttributeError):
-    """The program used the device, which could not be loaded; ``__cause__`` is the reason.
+    """Raised if a program uses the device but it could not be loaded; ``__cause__`` is the reason.
 
     This is also an AttributeError, because tools such as ``inspect`` and ``pickle`` look up names
-    in all modules: they treat it as a missing name.
+    in all modules. They treat this error as a missing name.
     """
 
 
 class _StandIn(ModuleType):
-    """The placeholder module: any attribute raises the cause."""
+    """The placeholder module. Access to any attribute raises the cause."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
         super().__init__(MODULE, explanation)
@@ -37,13 +37,13 @@ class _StandIn(ModuleType):
         self.__cause = cause
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):  # Python and its tools look these up in every module
+        if name.startswith("__"):  # Python and its tools look up these names in every module
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         raise DeviceUnavailableError(self.__explanation) from self.__cause
 
 
 class _FailingFinder(MetaPathFinder, Loader):
-    """The import finder for the modules that cannot be imported; it raises the reason."""
+    """A finder for the modules that cannot be imported. Importing them raises the cause."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
         self._explanation = explanation
@@ -61,7 +61,7 @@ class _FailingFinder(MetaPathFinder, Loader):
 
 
 def is_installed() -> bool:
-    """Return whether an earlier call to ``install`` has installed the placeholder."""
+    """Return whether ``install`` has installed the placeholder."""
     return isinstance(getattr(_torch(), DEVICE_TYPE, None), _StandIn)
 
 
@@ -73,7 +73,8 @@ def install(explanation: str, cause: BaseException) -> None:
         cause: the exception from importing the backend.
     """
     setattr(_torch(), DEVICE_TYPE, _StandIn(explanation, cause))
-    # Remove modules left over from a failed import, which would be found before the failing finder.
+    # Remove the modules that a failed import left in sys.modules. Otherwise Python would find them
+    # before it asks the failing finder.
     for name in (MODULE, PACKAGE):
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, _FailingFinder(explanation, cause))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports a module in a separate process, to find out whether the import crashes.
+"""Imports a module in a separate process, to determine whether the import crashes.
 
-A crash in a library cannot be caught in the process that loads it.
+If loading a library crashes, the process cannot catch the crash.
 """
 
 import os
@@ -13,7 +13,7 @@ from torch_openreg_autoload.name import PACKAGE
 
 __all__ = ["require_return"]
 
-# The timeout of a trial, in seconds, which is far longer than any import of torch takes.
+# The timeout of a trial in seconds. Any import of torch is much faster.
 _SECONDS = 60.0
 _RETURNED = f"{PACKAGE}: the import returned"
 _PROGRAM = """\
@@ -29,15 +29,15 @@ sys.__stdout__.flush()
 
 
 def require_return(module: str) -> None:
-    """Raise unless an import of ``module`` returns, with or without an exception.
+    """Raise an error unless an import of ``module`` returns or raises an exception.
 
-    Takes as long as an import of torch. The process has the sys.path and environment of this one.
+    This takes as long as an import of torch. The new process has the same sys.path and environment.
 
     Raises:
-        ImportError: the import ended its process or took too long.
+        ImportError: if the import ended its process or took too long.
     """
     if not sys.executable:
-        return  # an application that embeds Python: there is no interpreter to start
+        return  # in an application that embeds Python, there is no interpreter to start
     command = [sys.executable, "-c", _PROGRAM, module, _RETURNED, *sys.path]
     try:
         done = subprocess.run(

@@ -2,6 +2,6 @@
 """torch.compile for device ``openreg``.
 
 Importing this package loads neither ``torch._dynamo`` nor ``torch._inductor``. torch finds the
-backend through the entry point ``openreg`` in group ``torch_dynamo_backends``. Extensions of
-torch's modules are registered when those modules are imported (``registration``).
+backend through the entry point ``openreg`` in group ``torch_dynamo_backends``. Module
+``registration`` registers the device with torch's compiler modules when a program imports them.
 """

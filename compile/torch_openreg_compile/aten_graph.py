@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Lowers a graph from torch._dynamo to ATen operators, before autograd.
 
-A graph from torch._dynamo calls what the program called: ``torch.sigmoid(x)``, ``x.sigmoid()``, ``x
-* y``. Patterns are written for operators, because one operator covers many spellings. Therefore
-each node that calls a torch function is replaced by the operators that the function calls first.
-Autograd, autocast and functionalization have not run yet, and composite operators (softmax,
+A graph from torch._dynamo contains the calls of the program: ``torch.sigmoid(x)``, ``x.sigmoid()``,
+``x * y``. Patterns match operators, because several spellings call the same operator. Therefore
+each node that calls a torch function is replaced by the operators that this function calls
+directly. Autograd, autocast and functionalization have not run yet. Composite operators (softmax,
 layer_norm) are still one node.
 
-Only known functions are replaced, one node at a time. Everything else stays as captured: functions
-of torch.autograd, branches, and nodes that switch gradients or autocast. AOTAutograd accepts the
-result just like the original graph.
+Only known functions are replaced, node by node. Other nodes are unchanged: functions of
+torch.autograd, branches, and nodes that switch gradients or autocast. AOTAutograd accepts the
+lowered graph like the original one.
 """
 
 import operator
@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
-# Modules whose functions only call operators.
+# The functions of these modules do nothing except call operators.
 _MODULES = ("torch.functional", "torch.nn.functional")
 _BUILTIN_MODULES = (
     "_operator",
@@ -39,19 +39,21 @@ _BUILTIN_MODULES = (
 )
 
 
-# Tensor methods that call one operator under a different name, and methods that set a property.
+# Tensor methods that do not have the name of the operator that they call, and methods that set a
+# property of the tensor.
 _CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "short")
 _SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
 
 
-# Functions that switch gradients or autocast, which a torch function may do temporarily.
+# Functions that switch gradients or autocast. A torch function may call them and restore the
+# previous state.
 _ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
 _EXIT_AUTOCAST = torch.amp.autocast_mode._exit_autocast
 _SWITCHES = (torch._C._set_grad_enabled, _ENTER_AUTOCAST, _EXIT_AUTOCAST)
 
 
 class _StaysAsCaptured(Exception):
-    """Raised if nodes cannot be lowered; the message gives the reason."""
+    """Raised if nodes cannot be lowered. The message states the reason."""
 
 
 def _is_function_of_torch(node: fx.Node) -> bool:
@@ -69,13 +71,13 @@ def _is_function_of_torch(node: fx.Node) -> bool:
 
 
 def value_of(node: fx.Node) -> Any:
-    """Return a node's traced value: a FakeTensor, a number or a container of them."""
+    """Return the value recorded in tracing: a FakeTensor, a number or a container of them."""
     return node.meta["val"] if "val" in node.meta else node.meta.get("example_value")
 
 
 @contextmanager
 def autocast_at(node: fx.Node) -> Iterator[None]:
-    """Enter the autocast regions that are open at ``node``."""
+    """Enter the autocast regions that enclose ``node`` in the graph."""
     opened: list[fx.Node] = []
     if node.graph.find_nodes(op="call_function", target=_ENTER_AUTOCAST):
         for earlier in node.graph.nodes:
@@ -92,13 +94,13 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
 
 
 def _is_traced(value: Any) -> bool:
-    """Return whether a value consists of FakeTensors with shapes that do not depend on data."""
+    """Return whether a value consists of FakeTensors whose shapes do not depend on data."""
     leaves = pytree.tree_leaves(value)
     return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
 
 
 def _can_be_lowered(node: fx.Node) -> bool:
-    """Return whether a node calls a torch function on tensors that returns tensors or None."""
+    """Return whether a node calls a torch function on tensors and returns only tensors or None."""
     result = value_of(node)
     return (
         _is_function_of_torch(node)
@@ -117,7 +119,7 @@ def _can_be_lowered(node: fx.Node) -> bool:
 def _operators(
     run: Sequence[fx.Node], inputs: Sequence[fx.Node], results: Sequence[fx.Node]
 ) -> fx.GraphModule:
-    """Return a graph with the operators that nodes call.
+    """Return a graph of the operators that the nodes call.
 
     Args:
         run: consecutive nodes.
@@ -150,14 +152,14 @@ def _operators(
     if lowered.graph.find_nodes(op="get_attr"):
         raise _StaysAsCaptured("its trace contains a constant")
     if any(node.target in _SWITCHES for node in lowered.graph.nodes):
-        # The code restores the previous state at its end. Tracing would record the state of the
-        # tracer as the previous one, instead of the program's.
+        # The code restores the previous state at its end. Tracing would record the tracer's state
+        # as the previous state, instead of the program's.
         raise _StaysAsCaptured("it changes the state of autograd or autocast")
     return lowered
 
 
 def _replace_uses(node: fx.Node, result: Any) -> None:
-    """Replace all uses of a node by its result, or each use by the result that it selects."""
+    """Replace each use of a node with its result, or with the result that the use selects."""
     if isinstance(result, fx.Node):
         node.replace_all_uses_with(result)
         return
@@ -167,7 +169,7 @@ def _replace_uses(node: fx.Node, result: Any) -> None:
 
 
 def _replace(run: Sequence[fx.Node]) -> None:
-    """Replace nodes by the operators that they call.
+    """Replace nodes with the operators that they call.
 
     Raises:
         _StaysAsCaptured: if the operators cannot be determined; the graph is unchanged.
@@ -175,7 +177,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
     inside = set(run)
     used = dict.fromkeys(source for node in run for source in node.all_input_nodes)
     inputs = [node for node in used if node not in inside]
-    # An unused node is kept for its side effect: being a result protects it from dead-code removal.
+    # An unused node may have side effects. Dead-code removal keeps the node if it is a result.
     results = [
         node
         for node in run
@@ -203,7 +205,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
 
 
 def _lower_run(run: Sequence[fx.Node]) -> None:
-    """Lower consecutive nodes together. If that fails, lower them one by one where possible."""
+    """Lower consecutive nodes together. If that fails, try to lower each node separately."""
     try:
         _replace(run)
     except _StaysAsCaptured as why:
@@ -216,7 +218,7 @@ def _lower_run(run: Sequence[fx.Node]) -> None:
 
 
 def _reason_against_lowering(graph: fx.Graph) -> str | None:
-    """Return why a graph cannot be lowered, or None if it can."""
+    """Return why a graph cannot be lowered, or None if it can be lowered."""
     for node in graph.nodes:
         if "functorch" in (getattr(node.target, "__module__", None) or ""):
             return f"'{node.name}' belongs to a transform of torch.func"
@@ -226,17 +228,18 @@ def _reason_against_lowering(graph: fx.Graph) -> str | None:
             torch.Tag.inplace_view in getattr(packet, overload).tags
             for overload in packet.overloads()
         ):
-            # The argument cannot be traced again: its traced value already has the changed shape.
+            # The node cannot be traced again, because the traced value already has the changed
+            # shape.
             return f"'{node.name}' changes the shape of a tensor in place"
     return None
 
 
 def lower(gm: fx.GraphModule) -> list[fx.GraphModule]:
-    """Replace torch functions by the operators that they call, in place.
+    """Replace calls of torch functions with the operators that they call, in place.
 
-    Graphs of checkpointed regions are lowered as well. Other subgraphs are not lowered. A graph
-    that transforms functions (torch.func) or changes the shape of a tensor in place (``x.t_()``) is
-    not lowered either, and the reason is logged.
+    Graphs of checkpointed regions are lowered too. Other subgraphs are not lowered. If a graph
+    transforms functions (torch.func) or changes the shape of a tensor in place (``x.t_()``), it is
+    not lowered, and the reason is logged.
 
     Args:
         gm: a well-formed graph whose nodes have FakeTensors.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Implements ``torch.compile(backend="openreg")``: checks a captured graph and compiles it.
 
-torch finds this backend, and ``openreg_debug``, which also reports on graphs, through the entry
-points in group ``torch_dynamo_backends``.
+torch finds this backend, and ``openreg_debug``, through the entry points in group
+``torch_dynamo_backends``. ``openreg_debug`` also prints a report on each graph.
 """
 
 import functools
@@ -36,7 +36,7 @@ def openreg(
     """Compile a graph that torch._dynamo captured, for one set of guards.
 
     The graph is validated (``validation``), dead code is removed (``dead_code``), and checkpointed
-    regions become calls that run without AOTAutograd (``checkpointing``). The source is logged
+    regions are changed to run without AOTAutograd (``checkpointing``). The graph's source is logged
     under artifact ``openreg_graph``.
 
     Args:
@@ -67,7 +67,8 @@ def openreg(
     if removed:
         log.debug("dead code: %s", ", ".join(removed))
     if chosen is not None:
-        # Imported here, because it imports Inductor's pattern matcher, which takes seconds.
+        # Imported only here, because the module imports Inductor's pattern matcher, which takes
+        # seconds.
         run = importlib.import_module(".pipeline", __package__).run
         return cast(Callable[..., Any], run(gm, example_inputs, chosen))
     checkpointing.lower(gm)
@@ -78,7 +79,7 @@ def openreg(
 
 @functools.cache
 def _dump_folder() -> str:
-    """Return the folder for this process's graphs."""
+    """Return the folder for the graphs of this process."""
     return tempfile.mkdtemp(prefix="openreg_debug_")
 
 
@@ -89,11 +90,11 @@ def openreg_debug(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Compile like ``openreg`` with options, by default with all passes, and report on each graph.
+    """Compile as ``openreg`` does with options (default: all passes), and report on each graph.
 
-    The report goes to standard error. The graphs are written as DOT files to the folder given by
-    option ``dump``, by default a new temporary folder. Arguments, result and errors are the same as
-    for ``openreg``.
+    The report is printed to standard error. The graphs are written as DOT files to the folder in
+    option ``dump``, which defaults to a new temporary folder. Arguments, result and errors are the
+    same as those of ``openreg``.
     """
     given = {"debug": True, **(options or {})}
     given.setdefault("dump", _dump_folder())

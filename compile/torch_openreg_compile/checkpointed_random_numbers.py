@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lets generated code repeat the random numbers of checkpointed regions.
+"""Makes generated code repeat the random numbers of checkpointed regions.
 
-AOTAutograd runs a random operator of a checkpointed region with a generator's state, which is an
-argument of the graph, so that backward repeats the operator with the same numbers. The kernel
-generator accepts such an argument only for "cuda". It also accepts opaque objects, which it passes
-on in the same way.
+Backward must repeat a random operator of a checkpointed region with the same numbers. Therefore
+AOTAutograd adds the generator's state to the arguments of the graph, and runs the operator with
+this state. Inductor accepts such an argument only for "cuda". However, it also accepts opaque
+objects and passes them to the operator in the same way.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _ATTENTION = torch.ops.aten._scaled_dot_product_fused_attention_overrideable.def
 def call_attention_directly(graph: fx.Graph) -> None:
     """Call fused attention without a generator's state: it has no dropout on this device.
 
-    torch counts it as a random operator, because it takes a dropout probability.
+    torch considers it a random operator, because it has a parameter for the dropout probability.
     """
     for node in graph.find_nodes(op="call_function", target=graphsafe_run_with_rng_state):
         operator, *arguments = node.args
@@ -35,7 +35,7 @@ def call_attention_directly(graph: fx.Graph) -> None:
 
 
 def register() -> None:
-    """Make the kernel generator accept the states of the device's generators."""
+    """Make Inductor accept the generator states of this device."""
     lower = lowerings[graphsafe_run_with_rng_state]
 
     def lower_on_device(*args: Any, rng_state: ir.GeneratorState, **kwargs: Any) -> Any:

@@ -2,10 +2,10 @@
 """Makes checkpointed regions of a graph work outside of AOTAutograd.
 
 torch._dynamo captures ``torch.utils.checkpoint`` as an operator on a graph. The operator is
-designed for AOTAutograd, which handles random numbers itself. If it were called directly, it would
-recompute a region with random numbers that differ from those in the forward, and dropout's gradient
-would be wrong. Therefore, in a graph that runs without AOTAutograd, the operator is replaced by the
-original call to ``checkpoint``.
+designed for AOTAutograd, which handles random numbers itself. A direct call of the operator would
+recompute a region with random numbers that differ from those of the forward, so the gradient of
+dropout would be wrong. Therefore a graph that runs without AOTAutograd calls ``checkpoint``
+instead, as the program did.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_graph(graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-    """Run ``graph`` without saving tensors for backward; backward runs it again.
+    """Run ``graph`` without saving tensors for backward; backward runs the graph again.
 
     Args:
         graph: the checkpointed region.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Convolution operators for compiled graphs, with results in a known memory format.
 
-The memory format of a convolution's result depends on the formats of its operands. In addition, for
-devices other than the CPU the compiler separates the bias from the convolution and does not select
-the fast format. Therefore compiled graphs call the operators defined here: images are
-channels-last, which is fastest with CPU kernels, and weights are unchanged.
+The memory format of a convolution's result depends on the formats of its operands. Moreover, for
+devices other than the CPU, torch's compiler separates the bias from the convolution and does not
+select the fastest format. Therefore compiled graphs call the operators defined here. They convert
+images to channels-last, the fastest format for CPU kernels, and do not convert weights.
 """
 
 from typing import Any

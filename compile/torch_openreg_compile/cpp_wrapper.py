@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generates the C++ host code around the kernels, for ``cpp_wrapper`` and AOT compilation.
+"""Generates the C++ host code that calls the kernels, for ``cpp_wrapper`` and AOT compilation.
 
-Operators without a generated kernel are called as C functions from libopenreg_aoti.so. These
-functions are named like the ones that torch provides for its own devices. The library must be
-loaded before the generated code; ``torch.openreg._load_compiled_operators()`` loads it.
+An operator without a generated kernel is called through a C function of libopenreg_aoti.so. These
+functions are named like those that torch provides for its own devices. The library must be loaded
+before the generated code. ``torch.openreg._load_compiled_operators()`` loads the library.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from torch._inductor.virtualized import V
 from torch_openreg_compile import graph_policy, source_text
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# Part of the constructor of an ahead-of-time compiled model. torch parses the device's name there
-# and supports only its own devices, so the name is that of a CPU with the device's index
-# (aten/aoti/runner.cc).
+# Part of the constructor of a model that was compiled ahead of time. The constructor parses the
+# device's name, but supports only torch's own devices. Therefore the name passed to the constructor
+# is "cpu" with the device's index (aten/aoti/runner.cc), and this code then sets the device.
 _SET_DEVICE = """
 device_type_ = aoti_torch_device_type_privateuse1();
 device_idx_ = device_idx_ < 0 ? 0 : device_idx_;
@@ -47,18 +47,18 @@ class OpenRegCppWrapper(CppWrapperCpu):
 
     @staticmethod
     def get_device_include_path_jit(device: str) -> str:
-        """Return the lines that include torch's header."""
+        """Return the line that includes torch's header."""
         return str(CppWrapperCpu.get_device_include_path_jit("cpu"))
 
     @staticmethod
     def get_device_include_path_aot(device: str) -> str:
-        """Return the lines that include torch's header, for ahead-of-time compilation."""
+        """Return torch's header lines and our constants, for ahead-of-time compilation."""
         return source_text.read("model_constants.h") + str(
             CppWrapperCpu.get_device_include_path_aot("cpu")
         )
 
     def add_device_include(self, device: str) -> None:
-        """Write the includes that code for a device needs."""
+        """Write the includes that the code for a device needs."""
         known = device in self.included_devices
         super().add_device_include(device)
         if device == DEVICE_TYPE and not known:
@@ -68,8 +68,8 @@ class OpenRegCppWrapper(CppWrapperCpu):
     def write_header(self) -> None:
         """Write the code's header."""
         if V.graph.aot_mode:
-            # torch would precompile a header named after this device, which does not exist. The
-            # setting is read later, and there is no hook to restore it afterwards.
+            # torch would precompile a header named after this device, but this header does not
+            # exist. torch reads the setting later, and no hook can restore it afterwards.
             config.aot_inductor.precompile_headers = False
         graph_policy.record_reason_against(V.graph)
         super().write_header()
@@ -134,13 +134,13 @@ class OpenRegCppWrapper(CppWrapperCpu):
         )
 
     def _generate_end_jit(self, result: Any) -> None:
-        # Use the CPU's compiler flags and precompiled header.
+        # Use the compiler flags and the precompiled header of the CPU.
         self.device = "cpu"
         super()._generate_end_jit(result)
         self.device = DEVICE_TYPE
 
     def codegen_device(self, device: torch.device) -> str:
-        """Return the type and the index of a device as C++ text."""
+        """Return the C++ text for the type and the index of a device."""
         if device.type != DEVICE_TYPE:
             return str(super().codegen_device(device))
         self.used_cached_devices.add("privateuse1")
@@ -149,7 +149,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
     def codegen_write_arg_with_large_length_string(
         self, arg_name: str, *others: Any, **more: Any
     ) -> None:
-        """Write a member in a model's constructor; set the device before the first member."""
+        """Write the code that sets a member of a model; set the device before the first member."""
         if arg_name == "in_spec_":
             self.prefix.splice(_SET_DEVICE)
         super().codegen_write_arg_with_large_length_string(arg_name, *others, **more)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Removes graph nodes whose results are not used.
 
-A graph from torch._dynamo calls Python functions and tensor methods: ``x.add_(1)`` with an unused
-result still changes x, dropout still draws random numbers, batch_norm still updates its statistics.
-fx's own elimination treats every method as pure and is documented as unsound. Here a node is
-removed only if its operator's schema proves that it has no side effects. All other nodes are kept,
-which only costs time.
+A graph from torch._dynamo calls Python functions and tensor methods. Even if their results are
+unused, ``x.add_(1)`` changes x, dropout draws random numbers, and batch_norm updates its
+statistics. The elimination in fx treats every method as pure and is documented as unsound. This
+module removes a node only if the schema of its operator proves that it has no side effects. It
+keeps all other nodes, which only costs time.
 """
 
 import operator
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-# Python's pure operators; the others change their first operand.
+# The pure operators of Python. All others change their first operand.
 _PURE_OPERATORS = frozenset(
     (
         operator.abs,
@@ -49,7 +49,7 @@ _PURE_OPERATORS = frozenset(
     )
 )
 
-# Tags that mark operators with effects that their schemas do not show: the operators may change an
+# Tags of operators with effects that the schemas do not show: such operators may change an
 # argument, draw random numbers, or fail depending on values.
 _IMPURE_TAGS = frozenset(
     (
@@ -66,7 +66,7 @@ def _computes_only(overload: torch._ops.OpOverload[Any, Any]) -> bool:
         not schema.is_mutable
         and len(schema.returns) > 0
         and _IMPURE_TAGS.isdisjoint(overload.tags)
-        # Normalizations update running statistics in training, without a tag.
+        # In training, normalizations update the running statistics, but they have no tag for this.
         and not any(argument.name.startswith("running_") for argument in schema.arguments)
     )
 
@@ -74,7 +74,7 @@ def _computes_only(overload: torch._ops.OpOverload[Any, Any]) -> bool:
 def _operator_computes_only(name: str, node: fx.Node) -> bool:
     """Return whether operator ``aten::name`` is pure in all overloads that the node may call."""
     packet = getattr(torch.ops.aten, name, None)
-    # Only out= selects an overload that writes.
+    # A call selects an overload that writes only if it has an out= argument.
     if not isinstance(packet, torch._ops.OpOverloadPacket) or "out" in node.kwargs:
         return False
     names = packet.overloads()
@@ -98,7 +98,7 @@ def is_pure(node: fx.Node) -> bool:
     if isinstance(target, BuiltinFunctionType):
         if target in _PURE_OPERATORS:
             return True
-        # torch's builtins are named after their operator: torch.sum, torch._C._nn.gelu,
+        # torch's builtin functions have the names of their operators: torch.sum, torch._C._nn.gelu,
         # torch.fft.fft.
         of_torch = getattr(torch._C._VariableFunctions, target.__name__, None) is target
         if of_torch or (target.__module__ or "").startswith("torch._C._"):
@@ -119,7 +119,8 @@ def eliminate(gm: fx.GraphModule) -> list[str]:
         if not isinstance(module, fx.GraphModule):
             continue
         dead = []
-        # Visit nodes in reverse, so that nodes used only by dead nodes are already unused.
+        # Visit users before the nodes that they use, so that chains of dead nodes are removed
+        # completely.
         for node in reversed(module.graph.nodes):
             if not node.users and is_pure(node):
                 module.graph.erase_node(node)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reports on a graph: its operators, the changes by passes, and a file for Graphviz.
 
-``torch.compile(backend="openreg_debug")`` and the option ``debug`` print the report.
+The option ``debug`` prints the report. Backend ``openreg_debug`` sets this option by default.
 """
 
 import itertools
@@ -30,7 +30,7 @@ _MAX_DESCRIPTION = 40
 
 
 class _Pointwise(OperatorSupportBase):
-    """Operators that compute each element from the corresponding elements of the operands."""
+    """Operators that compute each element only from the corresponding elements of the operands."""
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
         overload = isinstance(node.target, torch._ops.OpOverload)
@@ -38,7 +38,7 @@ class _Pointwise(OperatorSupportBase):
 
 
 def operators(graph: fx.Graph) -> list[fx.Node]:
-    """Return the nodes that call something, except ``getitem`` of a multiple result."""
+    """Return the nodes that call something, except ``getitem`` on a call with several results."""
     calls = ("call_function", "call_method", "call_module")
     return [
         node
@@ -50,7 +50,8 @@ def operators(graph: fx.Graph) -> list[fx.Node]:
 def fusable_groups(gm: fx.GraphModule) -> list[list[fx.Node]]:
     """Return groups of two or more pointwise operators, each of which could be one kernel.
 
-    The operators in a group depend on each other, and on nothing that depends on the group.
+    The operators of a group depend on each other. An operator outside the group cannot both use a
+    result of the group and compute an input of it.
     """
     partitioner = CapabilityBasedPartitioner(gm, _Pointwise(), allows_single_node_partition=True)
     groups = [sorted(partition.nodes) for partition in partitioner.propose_partitions()]
@@ -58,7 +59,7 @@ def fusable_groups(gm: fx.GraphModule) -> list[list[fx.Node]]:
 
 
 def describe(value: Any) -> str:
-    """Return a value's dtypes and shapes: ``float32[2, 3]``, ``(float32[2], int64[2])``."""
+    """Return a value's dtypes and shapes, as in ``float32[2, 3]`` or ``(float32[2], int64[2])``."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (tuple, list)):
@@ -67,7 +68,7 @@ def describe(value: Any) -> str:
 
 
 def title(gm: fx.GraphModule) -> str:
-    """Return a graph's size: ``Graph: 3 ops, 1 fusable groups``."""
+    """Return a summary of a graph's size, such as ``Graph: 3 ops, 1 fusable groups``."""
     return f"Graph: {len(operators(gm.graph))} ops, {len(fusable_groups(gm))} fusable groups"
 
 
@@ -94,14 +95,14 @@ def _label(node: fx.Node) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return ``text`` as a DOT label. Graphviz interprets escapes and HTML entities in labels."""
+    """Return ``text`` as a quoted DOT label, in which Graphviz interprets escapes and entities."""
     for character, escaped in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("&", "&amp;")):
         text = text.replace(character, escaped)
     return f'"{text}"'
 
 
 def dot(graph: fx.Graph, new: set[str]) -> str:
-    """Return a graph in Graphviz's DOT language: ``dot -Tsvg graph.dot > graph.svg``.
+    """Return a graph in the DOT language; ``dot -Tsvg graph.dot > graph.svg`` draws it.
 
     Args:
         graph: the graph; each node becomes a box with its operator, dtypes and shapes.
@@ -131,9 +132,9 @@ class Report:
 
     @contextmanager
     def of(self, kind: str, gm: fx.GraphModule) -> Iterator[list[str]]:
-        """Report the changes that the block makes to a graph.
+        """Report the changes that the ``with`` block makes to a graph.
 
-        The block appends a line per change to the yielded list.
+        The block must append one line per change to the yielded list.
 
         Args:
             kind: the kind of graph, such as "forward".

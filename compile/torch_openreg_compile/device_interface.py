@@ -42,14 +42,14 @@ class OpenRegInterface(DeviceInterface):
     Stream = _device.Stream
 
     class Worker:
-        """Properties and current device for compile workers, which must not use the device.
+        """The device state for compile workers, which must not use the device.
 
-        Processes forked from the main process inherit the properties that it has queried.
+        Processes that are forked from the main process inherit the properties that it has queried.
         """
 
         @staticmethod
         def set_device(device: int) -> None:
-            """Record the device that code is compiled for, without using the device."""
+            """Record the device for which code is compiled, without using the device."""
             caching_worker_current_devices[DEVICE_TYPE] = device
 
         @staticmethod
@@ -61,7 +61,7 @@ class OpenRegInterface(DeviceInterface):
 
         @staticmethod
         def get_device_properties(device: _Device = None) -> Any:
-            """Return the properties of ``device``, or those of the recorded device for None."""
+            """Return the properties of ``device``. None means the recorded device."""
             if DEVICE_TYPE not in caching_worker_device_properties:
                 caching_worker_device_properties[DEVICE_TYPE] = [
                     _device.get_device_properties(index) for index in range(_device.device_count())
@@ -69,7 +69,7 @@ class OpenRegInterface(DeviceInterface):
             index = OpenRegInterface.Worker.current_device() if device is None else _index(device)
             return caching_worker_device_properties[DEVICE_TYPE][index]
 
-    # These are the functions themselves, not wrappers, because torch._dynamo compares identities.
+    # torch._dynamo compares functions by identity, so these are not wrappers.
     current_device = staticmethod(_device.current_device)
     set_device = staticmethod(_device.set_device)
     exchange_device = staticmethod(_device._exchange_device)
@@ -91,7 +91,7 @@ class OpenRegInterface(DeviceInterface):
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:
-        """Return the driver's handle of a device's current stream, 0 for the default stream."""
+        """Return the driver's handle of a device's current stream: 0 for the default stream."""
         return int(_device.current_stream(device_idx).stream_id)
 
     @staticmethod
@@ -107,7 +107,7 @@ class OpenRegInterface(DeviceInterface):
 
     @staticmethod
     def is_triton_capable(device: _Device = None) -> bool:
-        """Return whether Triton generates kernels for the device: always False, they are C++."""
+        """Return whether Triton generates kernels for the device: never, because they are C++."""
         return False
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The last graph transformations before kernels are generated for the device.
 
-In some places torch's compiler decides by device name, and decides as generated C++ requires only
-for the CPU. This module makes those decisions on the graph. docs/compile.md lists them.
+Some decisions of torch's compiler depend on the device's name, and only the decisions for "cpu" are
+right for generated C++. This module makes the right decisions by changing the graph.
+docs/compile.md lists them.
 """
 
 from importlib.resources import files
@@ -20,8 +21,8 @@ from torch_openreg_compile.name import DEVICE_TYPE
 
 aten = torch.ops.aten
 
-# Operators whose results are cheaper to buffer than to recompute for each use. The list is the one
-# that torch uses for the CPU.
+# Operators whose results are cheaper to buffer than to recompute for each use. torch uses the same
+# list for the CPU.
 _HEAVY = frozenset(
     packet.default
     for packet in (aten.exp, aten.log, aten.log10, aten.log1p, aten.log2, aten.sigmoid, aten.tanh)
@@ -45,8 +46,8 @@ def _is_pointwise(node: fx.Node) -> bool:
 def keep_heavy_results(graph: fx.Graph) -> None:
     """Store expensive results that are used more than once in a buffer.
 
-    The kernel generator repeats a pointwise computation in each kernel that uses its result. It
-    avoids the repetition of expensive operations, but only on the CPU.
+    Inductor repeats a pointwise computation in each kernel that uses the result. It avoids
+    repeating expensive operations only on the CPU.
     """
     heavy: set[fx.Node] = set()
     for node in graph.nodes:
@@ -55,7 +56,7 @@ def keep_heavy_results(graph: fx.Graph) -> None:
         if node.target not in _HEAVY and heavy.isdisjoint(node.all_input_nodes):
             continue
         if len(node.users) > 1:
-            # Makes torch compute the result into a buffer.
+            # This entry makes torch compute the result into a buffer.
             node.meta["inductor_realize_to_strides"] = True
         else:
             heavy.add(node)
@@ -64,8 +65,8 @@ def keep_heavy_results(graph: fx.Graph) -> None:
 def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
     """Flatten a tensor before argmax or argmin over all its dimensions.
 
-    For several dimensions, the generated index is correct on the CPU in any loop order, but on
-    other devices only in memory order.
+    If there are several dimensions, the index that the generated code computes is correct for any
+    loop order on the CPU, but only for loops in memory order on other devices.
     """
     for node in graph.nodes:
         if node.target not in _ARGUMENTS_OF_EXTREMA or not _on_device(node):
@@ -93,7 +94,7 @@ def replace_convolutions(graph: fx.Graph) -> None:
 
 
 def _int8_source(node: Any) -> fx.Node | None:
-    """Return the operand of a conversion from int8 to int32, or None for any other node."""
+    """Return the operand of a conversion from int8 to int32, or None for other nodes."""
     if not isinstance(node, fx.Node) or node.target not in _CONVERSIONS:
         return None
     (source,) = node.all_input_nodes
@@ -104,7 +105,7 @@ def _int8_source(node: Any) -> fx.Node | None:
 def multiply_narrow_integers(graph: fx.Graph) -> None:
     """Multiply int8 matrices directly instead of converting them to int32 first.
 
-    torch does this only for devices named cuda or xpu.
+    torch itself does this only for devices named "cuda" or "xpu".
     """
     for node in graph.nodes:
         if node.target is not aten.mm.default or not _on_device(node):
@@ -122,7 +123,7 @@ class DevicePass(CustomGraphModulePass):
     def __call__(self, gm: fx.GraphModule) -> None:
         """Change a graph in place."""
         if not config.cpp_wrapper and not V.aot_compilation:
-            # C++ code can only call operators that are in libopenreg_aoti.so.
+            # C++ code can call only the operators in libopenreg_aoti.so.
             replace_convolutions(gm.graph)
             multiply_narrow_integers(gm.graph)
         call_attention_directly(gm.graph)

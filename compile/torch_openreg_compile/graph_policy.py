@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``mode="reduce-overhead"`` for generated kernels, implemented as a CUDAGraphPolicy.
 
-torch captures graphs only on "cuda". After compiling a graph or loading it from a cache, it calls
-``torch._inductor.config.cudagraph_policy``, and the policy may wrap the compiled function.
+torch itself captures graphs only on "cuda". After it compiles a graph or loads it from a cache, it
+calls the policy in ``torch._inductor.config.cudagraph_policy``. The policy may wrap the compiled
+function.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,7 +30,7 @@ _Code = TypeVar("_Code", bound=OutputCode)
 
 
 def reason_against_replay(gm: fx.GraphModule) -> str | None:
-    """Return why a graph cannot be replayed, or None if it can."""
+    """Return why a graph cannot be replayed, or None if it can be replayed."""
     node = get_first_incompatible_cudagraph_node(gm)
     if node is not None:
         return f"incompatible op {node.target}"
@@ -40,7 +41,7 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
     """Return a function that replays a graph, or ``run`` if that is impossible.
 
     Args:
-        run: runs the graph, which writes only to its inputs; takes the inputs as one list.
+        run: runs the graph; it takes a list of inputs and writes only to them.
         gm: the graph; each node has a FakeTensor.
         static: indices of inputs whose addresses usually do not change.
     """
@@ -57,8 +58,8 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
 def record_reason_against(graph: GraphLowering) -> None:
     """Record in a graph, during code generation, why it cannot be replayed.
 
-    torch itself does this for some lowerings and stores the reason in its caches. For devices other
-    than "cuda" it does not check for the other reasons.
+    torch records some reasons itself, while it lowers operators, and stores them in its caches. It
+    checks for the remaining reasons only on "cuda".
     """
     if config.triton.cudagraphs and not graph.disable_cudagraphs_reason:
         graph.disable_cudagraphs_reason = reason_against_replay(cast(fx.GraphModule, graph.module))
@@ -73,7 +74,7 @@ def _reason_of_devices(devices: Collection[torch.device]) -> str | None:
 def _reason_of_torch(code: CompiledFxGraph) -> str | None:
     if set(code.device_types) - {"meta"} != {DEVICE_TYPE} or len(code.device_idxs) != 1:
         return f"tensors on several devices: {', '.join(sorted(code.device_types))}"
-    # torch rejects every device except "cuda", unless it found another reason first.
+    # torch rejects every device except "cuda", unless it has already recorded another reason.
     (index,) = code.device_idxs
     refused: dict[torch.device, Any] = {torch.device(DEVICE_TYPE, index): None}
     reason = code.disabled_cudagraphs_reason
@@ -81,7 +82,7 @@ def _reason_of_torch(code: CompiledFxGraph) -> str | None:
 
 
 class GraphPolicy(CUDAGraphPolicy):
-    """Replays graphs compiled for the device; leaves graphs of other devices to torch."""
+    """Replays graphs that were compiled for the device; other graphs are handled by torch."""
 
     def should_wrap(self, compiled_graph: OutputCode) -> bool:
         """Return whether torch may wrap the graph itself."""
@@ -91,7 +92,7 @@ class GraphPolicy(CUDAGraphPolicy):
         )
 
     def wrap_output(self, output_code: _Code) -> _Code:
-        """Make a compiled graph for the device run by replays if ``triton.cudagraphs`` is set."""
+        """Make a compiled graph for the device run by replay if ``triton.cudagraphs`` is set."""
         if (
             not isinstance(output_code, CompiledFxGraph)
             or not config.triton.cudagraphs
@@ -116,7 +117,7 @@ class GraphPolicy(CUDAGraphPolicy):
 def register() -> None:
     """Make the policy the default.
 
-    The default of the setting is changed, because an assignment would affect only one thread, and a
-    program may compile in any thread.
+    This changes the default value of the setting. An assignment would affect only the current
+    thread, but a program may compile in any thread.
     """
     cast(Any, config)._config["cudagraph_policy"].default = GraphPolicy()

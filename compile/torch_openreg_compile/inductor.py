@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers generated kernels for the device with torch's compiler (``torch.compile(model)``)."""
+"""Registers the generation of kernels for the device with torch's compiler."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ from torch_openreg_compile.name import DEVICE_TYPE, MODULE
 
 
 class _OpenRegOverrides(DeviceOpOverrides):
-    """The Python statements that generated code uses for the device."""
+    """The Python statements that generated code uses to control the device."""
 
     def import_get_raw_stream_as(self, name: str) -> str:
         return (
@@ -64,7 +64,7 @@ def _benchmark(
     rep: int,
     **others: Any,
 ) -> float:
-    """Return the time of a call in milliseconds, including the device work that it queues."""
+    """Return how long a call and the device work that it queues take, in milliseconds."""
 
     def call() -> None:
         function()
@@ -74,22 +74,22 @@ def _benchmark(
 
 
 def _register_candidates() -> None:
-    """Register one candidate per matrix product, so that ``max_autotune`` has no choice.
+    """Register a single candidate per matrix product, so that ``max_autotune`` has no choice.
 
-    torch has two candidates for a product with a broadcast bias. On this device both are the same
-    kernel. In addition, torch would benchmark them on CUDA, as it does for all devices that it does
+    torch has two candidates for a product with a broadcast bias, but on this device both run the
+    same kernel. Moreover, torch would run the benchmark on CUDA, as for every device that it does
     not know.
     """
     register_template_heuristic(aten_bias_addmm.uid, DEVICE_TYPE, op_name="addmm")(
-        TemplateConfigHeuristics  # no candidates
+        TemplateConfigHeuristics  # This class offers no candidates.
     )
 
 
 def _leave_out_of_combinations() -> None:
     """Exclude device kernels from ``config.combo_kernels``, which supports only Triton.
 
-    The option saves launches. This device saves them without it: ``KernelGroup`` makes consecutive
-    kernels one launch, with or without dependencies between them.
+    The option reduces the number of launches. This device does not need it: ``KernelGroup``
+    combines consecutive kernels into one launch, even if they depend on each other.
     """
     group = ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels
 
@@ -103,7 +103,7 @@ def _leave_out_of_combinations() -> None:
 
 
 class _NoScheduling(scheduling.OpenRegScheduling):
-    """The scheduling for a driver that cannot run generated kernels: raises the error."""
+    """The scheduling for a driver that cannot run generated kernels: it raises an error."""
 
     def __init__(self, scheduler: Scheduler | None) -> None:
         torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
@@ -111,7 +111,7 @@ class _NoScheduling(scheduling.OpenRegScheduling):
 
 
 def register() -> None:
-    """Register the scheduling, wrappers, overrides, candidates, benchmark and graph policy."""
+    """Register all parts of kernel generation: scheduling, wrappers, benchmark and graph policy."""
     device_module = torch.get_device_module(DEVICE_TYPE)
     if device_module._supports_compiled_operators():
         device_module._load_compiled_operators()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiles generated C++ into Python modules whose kernels are launched on the device.
+"""Compiles generated C++ into Python modules whose functions launch kernels on the device.
 
-Generated code, including code cached by an earlier process, imports ``openreg_kernel`` from here.
+Generated code imports ``openreg_kernel`` from this module. This includes code that an earlier
+process cached.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from torch_openreg_compile import source_text
 
 _LAUNCH = source_text.read("kernel.h", "kernel_launch.h")
 
-# The text that follows the generated function; torch fills it in with str.format.
+# The text after the generated function. torch fills in the fields with str.format.
 _MODULE = """
 static const openreg_generated::KernelApi* openreg_api;
 
@@ -45,7 +46,7 @@ PyMODINIT_FUNC PyInit_{entry_func}(void) {{
 
 @clear_on_fresh_cache
 class KernelModules(CppPythonBindingsCodeCache):
-    """The modules for the device's kernels, keyed by their source."""
+    """The modules of the device's kernels, cached by their source."""
 
     cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012 - declared as in torch
     cache_clear = staticmethod(cache.clear)
@@ -64,19 +65,19 @@ def openreg_kernel(
     parallel: bool,
     pointwise: bool,
 ) -> CodeCacheFuture | Callable[..., None]:
-    """Compile a kernel, in another process if the compiler uses several.
+    """Compile a kernel, in another process if the compiler uses several processes.
 
     Args:
-        compiler: submits work to processes.
+        compiler: torch's object that submits work to compile processes.
         name: the kernel's name in errors and traces.
         argument_types: the C++ types of the kernel's parameters.
         source: defines ``void kernel(...)``; its first line includes torch's prefix.
-        parallel: whether it has parallel regions.
+        parallel: whether the kernel has parallel regions.
         pointwise: whether the result is independent of the number of threads.
 
     Returns:
-        A function that launches the kernel on the current stream, called with its cost and its
-        arguments; or a future of that function.
+        A function that launches the kernel on the current stream, or a future of that function. It
+        is called with the kernel's cost and the kernel's arguments.
     """
     prefix, _, rest = source.lstrip().partition("\n")
     site = f'{{"{name}", {str(parallel).lower()}, {str(pointwise).lower()}}}'

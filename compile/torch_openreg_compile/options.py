@@ -7,27 +7,27 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-#: Passes that run before autograd and replace several operators by one.
+#: Passes that run before autograd. Each replaces several operators with one.
 REWRITES = ("silu", "gelu", "layer_norm", "rms_norm", "softmax", "attention")
 
 #: Passes that run on the forward and backward graphs.
 SIMPLIFICATIONS = ("fold", "cse", "dead_code")
 
-#: What runs a graph after the passes.
+#: The ways to run a graph after the passes.
 COMPILERS = ("eager", "inductor", "graph")
 
 
 @dataclass(frozen=True)
 class Options:
-    """A compilation's checked options.
+    """The checked options of a compilation.
 
     Attributes:
         passes: the names of passes; passes of the same kind run in this order.
-        inexact: whether passes may change rounding beyond what fused operators do.
+        inexact: whether passes may change rounding more than fused operators do.
         then: what runs the graph after the passes: its operators one by one ("eager"), generated
             kernels ("inductor"), or a replay of captured operators ("graph").
-        debug: whether to report on each graph, on standard error.
-        dump: folder for the graphs as Graphviz DOT files; None writes no files.
+        debug: whether to print a report on each graph to standard error.
+        dump: the folder for Graphviz DOT files of the graphs; None means no files.
     """
 
     passes: tuple[str, ...] = (*REWRITES, *SIMPLIFICATIONS)
@@ -72,7 +72,7 @@ def _folder(value: object) -> Path:
 
 
 def parse(options: Mapping[str, Any]) -> Options:
-    """Check options and fill in the defaults: all passes, then eager.
+    """Check options and fill in the defaults: all passes, then "eager".
 
     Raises:
         ValueError: for an unknown name; the message lists the known names.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a graph through the passes that ``options`` select.
 
-Rewrites run on operators before autograd: the same pattern serves training and inference, because
-the replacing operator has its own backward. Simplifications run afterwards, on the forward and
-backward graphs produced by AOTAutograd, which do not write to tensors.
+Rewrites run before autograd. The replacing operator has its own backward, so one pattern serves
+both training and inference. Simplifications run afterwards on the forward and backward graphs that
+AOTAutograd produces. These graphs do not write to tensors.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,12 +46,12 @@ def _eliminate_dead_code(gm: fx.GraphModule) -> list[str]:
 
 
 def rewrites(chosen: Options) -> list[Pass]:
-    """Return the selected passes that run before autograd, in their order."""
+    """Return the selected passes that run before autograd, in the order of the option."""
     return [_REWRITES[name]() for name in chosen.passes if name in options.REWRITES]
 
 
 def simplifications(chosen: Options) -> list[Pass]:
-    """Return the selected passes over forward and backward graphs, in their order."""
+    """Return the selected passes on forward and backward graphs, in the order of the option."""
     known: dict[str, Pass] = {
         "fold": folding.fold_inexactly if chosen.inexact else folding.fold,
         "cse": subexpressions.eliminate,
@@ -69,7 +69,7 @@ def apply(passes: Sequence[Pass], gm: fx.GraphModule) -> list[str]:
 
 
 class _Simplify(CustomGraphPass):
-    """The simplifications as an Inductor pass; ``uuid`` is part of Inductor's cache keys."""
+    """The simplifications as an Inductor pass. Inductor includes ``uuid`` in its cache keys."""
 
     def __init__(self, chosen: Options) -> None:
         self._passes = simplifications(chosen)
@@ -86,7 +86,7 @@ class _Simplify(CustomGraphPass):
 
 
 def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
-    own = get_custom_graph_passes(config.post_grad_custom_pre_pass)  # the program's passes
+    own = get_custom_graph_passes(config.post_grad_custom_pre_pass)  # passes that the program set
     patches = {"post_grad_custom_pre_pass": (*own, _Simplify(chosen))}
     return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))
 
@@ -126,7 +126,7 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
     Args:
         gm: a valid graph; it is changed in place.
         inputs: the values of the graph's placeholders.
-        chosen: the passes, and what runs the graph.
+        chosen: selects the passes and how the graph is run.
 
     Returns:
         The function that torch._dynamo calls with the inputs.
@@ -136,7 +136,7 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
     lowered = lower(gm)
     if not lowered:
         with report.of("captured", gm):
-            pass  # the graph stays as captured
+            pass  # no pass runs, so the graph stays as captured
     for graph in lowered:
         with report.of("captured", graph) as done:
             done += apply(passes, graph)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Registers the device with torch's compiler when a program imports the compiler, not before.
 
-torch.compile's registries are in modules that take a second to import, and torch reads them without
-calling any backend first. There is no entry point for devices either. Therefore a finder in
-``sys.meta_path`` registers the device as soon as the module with a registry has been imported. No
-part of torch is replaced.
+The registries of torch.compile are in modules that take a second to import. torch reads the
+registries without first calling a backend, and it has no entry point for devices. Therefore a
+finder in ``sys.meta_path`` registers the device when the import of a module with a registry ends.
+No part of torch is replaced.
 """
 
 import importlib
@@ -22,7 +22,7 @@ _Action = Callable[[], None]
 
 
 class _LoaderThenAction(Loader):
-    """Runs a module's loader, and an action afterwards."""
+    """Runs a module's original loader, then an action."""
 
     def __init__(self, loader: Loader, action: _Action) -> None:
         self._loader = loader
@@ -32,7 +32,7 @@ class _LoaderThenAction(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Restore the original loader: inspect reads the module's source through it.
+        # Restore the original loader, because inspect uses it to read the module's source.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -41,7 +41,7 @@ class _LoaderThenAction(Loader):
 
 
 class _AfterImport(MetaPathFinder):
-    """Finds one module through the finders that follow it, and adds an action to its import."""
+    """Finds one module through the other finders, and adds an action to its import."""
 
     def __init__(self, name: str, action: _Action) -> None:
         self._name = name
@@ -66,7 +66,7 @@ class _AfterImport(MetaPathFinder):
 
 
 def after_import(name: str, action: _Action) -> None:
-    """Call ``action`` once module ``name`` has been imported: now, or when a program imports it.
+    """Call ``action`` when module ``name`` is imported, or now if it is already imported.
 
     Args:
         name: the module's full name.
@@ -84,14 +84,16 @@ def _register_device_interface() -> None:
 
 
 def _register_random_numbers() -> None:
-    # Lets compilers based on AOTAutograd (backend "aot_eager") replay the random numbers of a
-    # checkpointed region through torch.openreg._get_generator; otherwise they reject the device.
+    # Compilers based on AOTAutograd (backend "aot_eager") use this registration. It lets them
+    # replay the random numbers of a checkpointed region through torch.openreg._get_generator.
+    # Without it they reject the device.
     utils = importlib.import_module("torch._functorch._aot_autograd.utils")
     utils.register_graphsafe_rng_device_type(DEVICE_TYPE)
 
 
 def _load_compiled_operators() -> None:
-    # This module loads packages that were compiled ahead of time, without the rest of the compiler.
+    # torch._inductor.package.package loads packages that were compiled ahead of time. It does not
+    # import the rest of the compiler.
     device_module = torch.get_device_module(DEVICE_TYPE)
     if device_module._supports_compiled_operators():
         device_module._load_compiled_operators()

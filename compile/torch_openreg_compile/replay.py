@@ -2,11 +2,13 @@
 """Replays captured graphs instead of calling compiled functions.
 
 The first call for each tuple of integers (the dynamic sizes) runs the function directly. The second
-call captures it; later calls copy their inputs and replay. Parameters and other inputs that torch
-considers static are not copied: the graph reads them at the captured address. Results are in the
-graph's memory. Results of an earlier call are not overwritten as long as they are referenced.
-Instead, the function is captured again, into other memory. A function that cannot be captured runs
-directly, and the log gives the reason (``TORCH_LOGS=cudagraphs``).
+call captures it. Later calls copy their inputs into the graph's memory and replay the graph.
+Parameters and other inputs that torch considers static are not copied, because the graph reads them
+at the captured address.
+
+Results are in the graph's memory. If a result of an earlier call is still referenced, it is not
+overwritten. Instead, the function is captured again into other memory. A function that cannot be
+captured runs directly, and the log states the reason (``TORCH_LOGS=cudagraphs``).
 
 docs/compile.md, "Replaying graphs", explains the rules.
 """
@@ -30,17 +32,17 @@ from torch_openreg_compile.name import DEVICE_TYPE
 
 Function = Callable[[list[Any]], Any]
 
-#: Maximum number of recordings of a function per tuple of integers, and in total.
+#: Maximum number of recordings of a function: per tuple of integers, and in total.
 MOST_ALIKE = 8
 MOST = 64
 
-#: Maximum number of tuples of integers that are remembered.
+#: Maximum number of tuples of integers that are stored.
 MOST_SIZES = 1024
 
-#: The number of addresses of a static input after which it is copied like other inputs.
+#: A static input that has had this many addresses is copied like other inputs.
 MOST_ADDRESSES = 3
 
-_CAPTURING = threading.Lock()  # one capture at a time, because captures share streams
+_CAPTURING = threading.Lock()  # captures share streams, so only one runs at a time
 
 
 @cache
@@ -50,7 +52,7 @@ def _capture_stream(device: int) -> torch.Stream:
 
 
 def skip(reason: str) -> None:
-    """Report through torch that a function runs without a graph; torch may raise an error."""
+    """Report to torch that a function runs without a graph. Some settings make torch raise."""
     log_cudagraph_skip_and_bump_counter(format_default_skip_message(reason))
 
 
@@ -63,7 +65,7 @@ class _Sizes:
         self.moves: Counter[int] = Counter()
 
     def learn(self, inputs: list[Any]) -> None:
-        """Count static inputs at new addresses; copy those that move repeatedly."""
+        """Count static inputs at new addresses, and copy those that move repeatedly."""
         moved = [recording.moved(inputs) for recording in self.recordings]
         known = [set(indices) for indices in moved if indices is not None]
         if not known or not all(known):
@@ -72,7 +74,7 @@ class _Sizes:
         moving = {i for i, moves in self.moves.items() if moves >= MOST_ADDRESSES}
         if not moving <= self.copied:
             self.copied |= moving
-            self.recordings.clear()  # they expect addresses that will not recur
+            self.recordings.clear()  # the recordings expect addresses that will not recur
 
 
 class Replay:
@@ -85,7 +87,7 @@ class Replay:
         static: indices of inputs whose addresses usually do not change.
         written: indices of inputs that the function writes to.
 
-    Calling the object takes a list of inputs and clears it. Any thread may call the object.
+    A call of the object takes a list of inputs and clears the list. Any thread may call the object.
     """
 
     def __init__(
@@ -97,13 +99,13 @@ class Replay:
         self._static = frozenset(static)
         self._written = tuple(written)
         self._module = torch.get_device_module(DEVICE_TYPE)
-        self._integers: tuple[int, ...] | None = None  # indices of inputs that are not tensors
+        self._integers: tuple[int, ...] | None = None  # indices of the inputs that are not tensors
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
         self._refused = False
         self._skips_dynamic = config.triton.cudagraph_skip_dynamic_graphs
 
     def __call__(self, inputs: list[Any]) -> Any:
-        """Replay the function if a recording fits; otherwise run or capture it."""
+        """Replay a recording if one fits; otherwise run the function or capture it."""
         if self._integers is None:
             self._integers = tuple(
                 i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)
@@ -155,7 +157,7 @@ class Replay:
             return None
         try:
             recording = self._capture(inputs, sizes.copied)
-        except Exception as error:  # any error in a capture: run without a graph
+        except Exception as error:  # after any error in a capture, run without a graph
             self._refuse(f"the function cannot be captured: {error}")
             return None
         sizes.recordings.append(recording)
@@ -163,7 +165,8 @@ class Replay:
         return recording
 
     def _capture(self, inputs: list[Any], copied: set[int]) -> Any:
-        # The tensors created here outlive the modes of this call.
+        # The tensors created here are used after this call, so the caller's modes must not apply to
+        # them.
         with torch.inference_mode(False), torch.no_grad():
             given = [
                 torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
@@ -178,7 +181,7 @@ class Replay:
                 try:
                     results = list(self._function(list(given)))
                 except BaseException:
-                    with suppress(RuntimeError):  # the capture fails for the same reason
+                    with suppress(RuntimeError):  # this fails for the same reason
                         graph.capture_end()
                     raise
                 graph.capture_end()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Decides which operations become one kernel, and generates its C++.
+"""Decides which operations are fused into one kernel, and generates the kernel's C++.
 
-The code generator extends torch's C++ generator for the CPU. It differs in three ways: the wrapper
-launches a kernel and passes its cost, a kernel uses the threads that the launch provides, and an
-exception inside a parallel loop is propagated to the program.
+The code generator extends torch's C++ generator for the CPU and differs in three ways. The wrapper
+launches a kernel and passes its cost. A kernel uses the threads that the launch provides. An
+exception in a parallel loop is propagated to the program.
 """
 
 import re
@@ -26,11 +26,11 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# torch chooses the code generator by the setting "<device>_backend". For a device that it does not
-# know, it reads the setting of CUDA.
+# torch selects the code generator with the setting "<device>_backend". For a device that it does
+# not know, it reads CUDA's setting.
 _GENERATE_CPP: dict[str, Any] = {"cuda_backend": "cpp"}
 
-# Operations that take ten or more instructions.
+# Operations that execute ten or more instructions.
 _HEAVY = frozenset(
     {"erf", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "pow", "rand"}
     | {"randn", "sigmoid", "sin", "cos", "tan", "tanh", "atan2", "acos", "asin", "atan", "erfinv"}
@@ -40,12 +40,12 @@ _HEAVY = frozenset(
 _THROWING = re.compile(r"TORCH_CHECK\(|\b(floor_divide_integral|mod|remainder_integral)\(")
 
 # The variable in which torch's generated code reports divisions by zero. All launches would share
-# it, so it is removed from the code. Without it, a division by zero throws.
+# this variable, so it is removed from the code. Without it, a division by zero throws.
 _SHARED_ERROR = "inductor_cpu_integer_div_error"
 
 
 def _cost(nodes: Iterable[SchedulerNode]) -> sympy.Expr:
-    """Return the approximate cost of nodes in elementary operations of a quarter nanosecond."""
+    """Return the approximate cost of nodes, in units of elementary operations of 0.25 ns."""
     cost: sympy.Expr = sympy.Integer(0)
     for node in nodes:
         counts = node._body.op_counts
@@ -83,7 +83,7 @@ class LaunchedKernelGroup(KernelGroup):
         return "\n".join(line for line in code.splitlines() if _SHARED_ERROR not in line)
 
     def call_kernel(self, wrapper: Any, kernel_name: str) -> None:
-        """Write the call, with the cost before the arguments."""
+        """Write the call of the kernel. Its cost is passed before the arguments."""
         _, arguments, types = self.args.cpp_argdefs()
         cost = _cost(self.scheduled_nodes)
         for symbol in cost.free_symbols:
@@ -97,10 +97,10 @@ class LaunchedKernelGroup(KernelGroup):
 
 
 class LaunchedKernelProxy(CppKernelProxy):
-    """A loop nest that stores exceptions from its body until the kernel ends."""
+    """A loop nest that stores an exception from its body until the kernel ends."""
 
     def gen_body(self, code: BracesBuffer | None = None) -> None:
-        """Write the body, in a try block if a call in it may throw."""
+        """Write the loop body. If a call in the body may throw, write a try block around it."""
         assert code is not None
         body = BracesBuffer()
         super().gen_body(body)
@@ -116,12 +116,12 @@ class LaunchedKernelProxy(CppKernelProxy):
 
 
 class _Loops(tuple[sympy.Expr, ...]):
-    """The sizes of a node's nested loops, with a product that matches no other node's.
+    """The sizes of a node's nested loops, with a product that equals no other node's.
 
-    For devices other than the CPU, the scheduler treats a node's loops as one loop, multiplies its
-    iterations by those of the reductions, and splits the loops of other nodes with the same number
-    of iterations to match. C++ has nested loops, so the product returned here matches no other
-    node.
+    For devices other than the CPU, the scheduler compares the total number of iterations of two
+    nodes. If the numbers are equal, it splits the loops of one node to match the other. C++ has
+    nested loops, so this must not happen. Therefore the product returned here equals no other
+    node's.
     """
 
     def __mul__(self, other: object) -> sympy.Expr:
@@ -129,11 +129,11 @@ class _Loops(tuple[sympy.Expr, ...]):
 
 
 def _has_changed_loops(node: BaseSchedulerNode) -> bool:
-    """Return whether the scheduler changed a node's loops to make it fusable.
+    """Return whether the scheduler changed a node's loops so that the node can be fused.
 
-    The scheduler does this only for devices other than the CPU, and the C++ generator undoes it
+    The scheduler does this only for devices other than the CPU. The C++ generator undoes the change
     when it looks for common loops. Therefore such nodes are not fused, as on the CPU. A listener
-    records reordered and split loops; an inverted index is visible in the node's writes.
+    records reordered and split loops. An inverted index is visible in the node's writes.
     """
     for leaf in node.get_nodes():
         if not isinstance(leaf, SchedulerNode):
@@ -149,12 +149,12 @@ def _has_changed_loops(node: BaseSchedulerNode) -> bool:
 
 
 class OpenRegScheduling(CppScheduling):
-    """Selects the nodes for each C++ kernel for device openreg, and generates the kernels."""
+    """Selects the nodes of each C++ kernel for device openreg, and generates the kernels."""
 
     kernel_proxy_cls = LaunchedKernelProxy
 
     def group_fn(self, sizes: Sequence[Sequence[sympy.Expr]]) -> tuple[_Loops, ...]:
-        """Return the loop sizes in the form that the scheduler compares."""
+        """Return loop sizes in the form in which the scheduler compares them."""
         return tuple(map(_Loops, super().group_fn(sizes)))
 
     def can_fuse_horizontal(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
@@ -164,7 +164,7 @@ class OpenRegScheduling(CppScheduling):
         return bool(super().can_fuse_horizontal(node1, node2))
 
     def can_fuse_vertical(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
-        """Return whether a node and a reader of its results become one kernel."""
+        """Return whether a node and a node that reads its results become one kernel."""
         if _has_changed_loops(node1) or _has_changed_loops(node2):
             return False
         return bool(super().can_fuse_vertical(node1, node2))
@@ -174,12 +174,12 @@ class OpenRegScheduling(CppScheduling):
         self.kernel_group = LaunchedKernelGroup()
 
     def codegen_node(self, node: Any) -> None:
-        """Write a node into the kernel."""
+        """Add a node to the current kernel."""
         with config.patch(_GENERATE_CPP):
             super().codegen_node(node)
 
     def flush(self) -> None:
-        """End the kernel, and write its launch."""
+        """End the current kernel and write its launch."""
         with config.patch(_GENERATE_CPP):
             super().flush()
 

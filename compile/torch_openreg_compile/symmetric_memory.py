@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Allocates symmetric memory in compiled modules, for operands of ``torch.ops.symm_mem``.
 
-torch 2.13 generates the allocation for ``torch.device("cuda:0")`` regardless of the device.
+torch 2.13 always generates the allocation for ``torch.device("cuda:0")``, even for other devices.
 """
 
 import torch
@@ -20,8 +20,8 @@ def empty_strided_p2p(
 ) -> Tensor:
     """Allocate a tensor in symmetric memory of the openreg device with the index of ``device``.
 
-    The arguments are the same as for torch's function of this name. The type of ``device`` is
-    ignored, because torch always passes a CUDA device.
+    The arguments are those of torch's function with this name. The type of ``device`` is ignored,
+    because torch always passes a CUDA device.
     """
     from torch._C._distributed_c10d import _SymmetricMemory
 

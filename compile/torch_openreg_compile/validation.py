@@ -11,23 +11,23 @@ from torch._subclasses.fake_tensor import FakeTensor, is_fake
 
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# The devices of tensors in a graph: openreg, the host for operands and results, and meta for
-# tensors without data.
+# The device types that a graph's tensors may have: openreg, "cpu" for operands and results on the
+# host, and "meta" for tensors without data.
 _LEGAL_DEVICE_TYPES = (DEVICE_TYPE, "cpu", "meta")
 
 
 class GraphError(RuntimeError):
-    """Raised if a graph was rejected; the message names the node and the cause."""
+    """Raised if a graph is rejected. The message names the node and the cause."""
 
 
 def _describe(node: fx.Node) -> str:
-    """Describe a placeholder: its name, and the value's source in the program."""
+    """Describe a placeholder by its name and the source of its value in the program."""
     source = getattr(node, "_dynamo_source", None)
     return f"placeholder '{node.name}'" + (f" ({source.name})" if source is not None else "")
 
 
 def _fake_tensor(node: fx.Node) -> torch.Tensor | None:
-    """Return the traced value; torch._dynamo and make_fx store it under different keys."""
+    """Return a node's traced value, which torch._dynamo and make_fx store under different keys."""
     for key in ("example_value", "val"):
         value = node.meta.get(key)
         if isinstance(value, torch.Tensor) and is_fake(value):
@@ -39,7 +39,7 @@ def lint(gm: fx.GraphModule) -> None:
     """Check that a graph and its subgraphs are well-formed.
 
     Raises:
-        GraphError: if one is not.
+        GraphError: if the graph or a subgraph is not well-formed.
     """
     for name, module in gm.named_modules():
         if not isinstance(module, fx.GraphModule):
@@ -103,7 +103,7 @@ def validate(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
     """Check a graph and its inputs.
 
     Raises:
-        GraphError: naming the node and the cause.
+        GraphError: if a check fails; the message names the node and the cause.
     """
     lint(gm)
     check_placeholders(gm, inputs)

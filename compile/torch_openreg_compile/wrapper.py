@@ -16,7 +16,7 @@ from torch_openreg_compile.name import DEVICE_TYPE, MODULE
 
 
 class _Wrapper(PythonWrapperCodegen):
-    """The differences from the CPU's wrapper, for graphs and subgraphs."""
+    """The code that differs from the CPU's wrapper, for graphs and subgraphs."""
 
     def define_launched_kernel(
         self,
@@ -28,7 +28,7 @@ class _Wrapper(PythonWrapperCodegen):
         parallel: bool,
         pointwise: bool,
     ) -> None:
-        """Write the compilation of a kernel; the arguments are as for ``openreg_kernel``."""
+        """Write the code that compiles a kernel. The arguments are those of ``openreg_kernel``."""
         self.define_kernel(
             kernel_name,
             f"openreg_kernel(async_compile, {fused!r}, {types!r}, r'''{source}''', "
@@ -88,7 +88,7 @@ class OpenRegWrapper(_Wrapper):
         parent_wrapper: PythonWrapperCodegen | None,
         partition_signatures: Any = None,
     ) -> PythonWrapperCodegen:
-        """Return the generator for the module, or for a function in it."""
+        """Return the generator for a module, or for a function of a module."""
         if is_subgraph:
             assert subgraph_name is not None
             assert parent_wrapper is not None
@@ -96,14 +96,14 @@ class OpenRegWrapper(_Wrapper):
         return OpenRegWrapper()
 
     def write_header(self) -> None:
-        """Write the imports."""
+        """Write the imports of the module."""
         super().write_header()
         graph_policy.record_reason_against(V.graph)
         self.imports.writeline(f"from {__package__}.kernel_module import openreg_kernel")
         self.header.writeline(f"empty_strided_openreg = {MODULE}._empty_strided")
-        # Overrides torch's function of this name, which the lines above import.
+        # This import replaces torch's function of the same name, which the lines above import.
         self.header.writeline(f"from {__package__}.symmetric_memory import empty_strided_p2p")
 
 
 class OpenRegSubgraphWrapper(_Wrapper, SubgraphPythonWrapperCodegen):
-    """Generates a function in its parent's module: a condition's branch, a loop's body."""
+    """Generates a function for a subgraph (such as a loop's body) in its parent's module."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds the pages as a site: ./bazelw run //docs:site [-- FOLDER]
 
-Installs Sphinx into an environment of its own, in ~/.cache/torch_openreg, the first time. A broken
-link or a page without a place in the table of contents fails the build. Prints the front page.
+On its first run, the program installs Sphinx into a separate environment in ~/.cache/torch_openreg.
+The build fails if a link is broken or a page is missing in the table of contents. The program
+prints the path of the front page.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 from docs.sphinx import c_header, pages
 from tools import bazel_workspace
 
-# Pages of the site besides those of docs/.
+# The pages of the site that are not in docs/.
 _OTHERS = [
     "CONTRIBUTING.md",
     "README.md",
@@ -41,7 +42,7 @@ aten/structured/README
 
 
 def environment(lock: Path) -> Path:
-    """Python of an environment with the packages of a lock file, made if it is missing."""
+    """Returns Python in an environment with the packages of a lock file. Creates it if needed."""
     name = f"site-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
     folder = Path.home() / ".cache" / "torch_openreg" / name
     python = folder / "bin" / "python"
@@ -56,10 +57,10 @@ def environment(lock: Path) -> Path:
 
 
 def stage(root: Path, folder: Path) -> None:
-    """Writes what Sphinx reads.
+    """Writes the files that Sphinx reads.
 
     Args:
-        root: the top of the source tree.
+        root: the root folder of the source tree.
         folder: an empty folder.
     """
     names = sorted(f"docs/{page.name}" for page in (root / "docs").glob("*.md")) + _OTHERS
@@ -74,7 +75,7 @@ def stage(root: Path, folder: Path) -> None:
     header = (root / _HEADER).read_text()
     (folder / "reference" / "openreg_h.md").write_text(c_header.markdown("openreg.h", header))
     shutil.copyfile(root / "docs" / "sphinx" / "conf.py", folder / "conf.py")
-    # Under the name that programs use.
+    # The module is documented under the name that programs use.
     module = folder / "api" / "torch" / "openreg"
     module.mkdir(parents=True)
     for source in (root / "python" / "torch_openreg" / "openreg").glob("*.py"):
@@ -83,13 +84,13 @@ def stage(root: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    """Reads the command line and builds the site."""
+    """Parses the command line and builds the site."""
     root = bazel_workspace.root()
     parser = argparse.ArgumentParser(prog="./bazelw run //docs:site --", allow_abbrev=False)
     parser.add_argument(
         "folder", nargs="?", type=Path, default=root / ".bazel" / "site", metavar="FOLDER"
     )
-    # A relative path means the folder where the command was typed.
+    # A relative path is resolved from the folder in which the user typed the command.
     folder = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), parser.parse_args().folder)
     python = environment(root / "docs" / "sphinx" / "requirements.lock")
     with tempfile.TemporaryDirectory() as staged:

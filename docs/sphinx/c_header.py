@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A page of Markdown from a C header in the style of runtime/device/openreg.h.
+"""Creates a Markdown page from a C header in the style of runtime/device/openreg.h.
 
-The header's blocks are separated by empty lines. A block is a comment of // lines, which becomes
+Empty lines separate the blocks of the header. A block is a comment of // lines, which becomes
 prose, and the declarations below it, which become code. A line `// ---- name` begins a section.
 """
 
 import re
 
 _SECTION = re.compile(r"// -{8,} *(.+)")
-# What a compiler needs and a reader does not.
+# Lines that a compiler needs but a reader does not.
 _SCAFFOLD = re.compile(
     r'#(ifndef|ifdef|endif|if|else|include|define OPENREG_API|define \w+_H_)\b|extern "C"|}'
 )
 # A function, type or constant of the interface, or a header.
 _NAME = re.compile(r"(?<!`)\b(?:or[A-Z]\w*(?:\(\))?|OPENREG_\w+|\w+\.h\b)(?!`)")
-# `//   orErrorInvalidCopy   what it means`: a row of errors.
+# A row of an error list: `//   orErrorInvalidCopy   what it means`.
 _ERROR_ROW = re.compile(r" {2,}(\S+) {2,}(\S.*)")
 
 
 def markdown(title: str, header: str) -> str:
-    """The page.
+    """Returns the Markdown page.
 
     Args:
-        title: of the page.
+        title: the title of the page.
         header: the text of the header.
     """
     parts = [f"# {title}"]
@@ -43,12 +43,12 @@ def markdown(title: str, header: str) -> str:
 
 
 def _ends_type(line: str) -> bool:
-    """Whether a line closes a struct or an enum, and not the block of extern "C"."""
+    """Returns whether a line closes a struct or an enum, but not the block of extern "C"."""
     return re.match(r"} \w+;", line) is not None
 
 
 def _prose(comment: list[str]) -> list[str]:
-    """The paragraphs of a comment; rows of errors become lists."""
+    """Returns the paragraphs of a comment. Rows of errors become lists."""
     paragraphs: list[str] = []
     for line in comment:
         text = line.removeprefix("//")
@@ -66,7 +66,7 @@ def _prose(comment: list[str]) -> list[str]:
 
 
 def _marked_up(text: str) -> str:
-    """Names of the interface as code; what Markdown would take for markup is escaped."""
+    """Formats names of the interface as code, and escapes Markdown's markup characters."""
     parts = re.split(r"(`[^`]*`)", _NAME.sub(r"`\g<0>`", text))
     return "".join(
         part if part.startswith("`") else re.sub(r"[*_<>\[]", r"\\\g<0>", part) for part in parts
@@ -74,7 +74,7 @@ def _marked_up(text: str) -> str:
 
 
 def _grouped(paragraphs: list[str]) -> list[list[str]]:
-    """Items of a list stay together, without an empty line between them."""
+    """Groups the items of a list, so that no empty lines separate them."""
     groups: list[list[str]] = []
     for text in paragraphs:
         if text.startswith("- ") and groups and groups[-1][-1].startswith("- "):

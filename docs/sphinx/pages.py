@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pages of the tree as Sphinx wants them: links between pages, and a table of contents."""
+"""Prepares the pages of the tree for Sphinx: links between pages, and a table of contents."""
 
 import os
 import re
@@ -9,16 +9,16 @@ from pathlib import PurePosixPath
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 FRONT = "README.md"
 INDEX = "docs/README.md"
-# Names of pages in the site that have another one in the tree.
+# The pages whose names in the site differ from their names in the tree.
 NAMES = {FRONT: "index.md", INDEX: "docs/index.md"}
 
 
 def stage(page: str, text: str, pages: Sequence[str]) -> str:
-    """A page for the site: links to files that are no pages become code.
+    """Returns a page for the site. Links to files that are not pages become code.
 
     Args:
-        page: its path in the tree.
-        text: its contents.
+        page: the path of the page in the tree.
+        text: the contents of the page.
         pages: the paths of all pages of the site.
     """
     folder = PurePosixPath(page).parent
@@ -38,7 +38,7 @@ def stage(page: str, text: str, pages: Sequence[str]) -> str:
 
 
 def contents(index: str, pages: Sequence[str]) -> str:
-    """The table of contents, from docs/README.md: its sections, and their links in order.
+    """Returns the table of contents: the sections of docs/README.md, and their links in order.
 
     Args:
         index: the text of docs/README.md.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What becomes of links, of the table of contents, and of a C header."""
+"""How links, the table of contents and a C header are converted."""
 
 from docs.sphinx import c_header, pages
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the example: a model compiled in Python runs in a C++ program on every device."""
+"""Tests the example: a model compiled in Python runs in a C++ program, on every device."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiles a model for device openreg ahead of time, for a program without Python.
 
-Writes the package with its weights, and a file with an input and the output that the CPU computes,
-with which the program checks its result.
+The program writes the package with its weights. It also writes a file with an input and the output
+that the CPU computes, with which the C++ program checks its result.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Classifier(nn.Module):
-    """A classifier of images: a convolution, a mean, a matrix product and pointwise operations."""
+    """An image classifier: a convolution, a mean, a matrix product and pointwise operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Classifier(nn.Module):
 
 
 def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> None:
-    """Writes a compiled model and the data that a program needs to run it.
+    """Writes a compiled model and the data that the C++ program needs to run it.
 
     Args:
         model: a model on the CPU with one tensor argument.

@@ -4,8 +4,8 @@
     ./bazelw run //examples/compile:const_fold
 
 The pass runs on AOTAutograd's forward and backward graphs. It is simple, because these graphs have
-no in-place writes, and it folds the gradient as well. Some chains cannot be folded: x * 0.1 * 0.3
-differs from x * 0.03 for some x, because each product is rounded.
+no in-place writes. It also folds constants in the gradient. Some chains cannot be folded. For
+example, x * 0.1 * 0.3 differs from x * 0.03 for some x, because each product is rounded.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch_openreg_compile.passes.folding import fold
 
-#: Descriptions of the folded chains, one line for each step.
+#: Descriptions of the folded chains, one line per step.
 folded: list[str] = []
 
 
@@ -30,12 +30,12 @@ const_fold = aot_autograd(fw_compiler=_fold_and_run)
 
 
 def scale(x: Tensor) -> Tensor:
-    """Computes two chains of products: the first one can be folded, the second one cannot."""
+    """Computes two chains of products. The first can be folded, and the second cannot."""
     return x * 2 * 3 + x * 0.1 * 0.3
 
 
 def main() -> int:
-    """Compiles the function and compares the result with eager mode, bitwise."""
+    """Compiles the function and compares the result with eager mode, bit by bit."""
     x = torch.randn(1000, device="openreg", requires_grad=True)
     result, expected = torch.compile(scale, backend=const_fold)(x), scale(x)
     (gradient,) = torch.autograd.grad(result.sum(), x)

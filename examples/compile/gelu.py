@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A custom rewrite, which is a subclass of Rewrite with patterns and the operator to call.
+"""A custom rewrite: a subclass of Rewrite with patterns and the operator that replaces them.
 
     ./bazelw run //examples/compile:gelu
 
-This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))); the pass "gelu" in
+This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))). The pass "gelu" in
 the openreg backend matches hundreds of forms. Rewrite checks that intermediate results have no
-other users, that nothing is written in between, and that dtype, shape and strides are kept.
+other users, that no tensor is written between the operators, and that dtype, shape and strides are
+kept.
 """
 
 import math
@@ -21,7 +22,7 @@ from torch_openreg_compile.passes.rewriting import Call, Rewrite, products
 
 aten = torch.ops.aten
 
-#: Descriptions of the rewritten matches, one line each.
+#: Descriptions of the matches that were rewritten, one line each.
 rewritten: list[str] = []
 
 
@@ -31,7 +32,7 @@ class ExactGELU(Rewrite):
     name = "exact_gelu"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yields the product in both orders."""
+        """Returns the patterns of the product in both orders."""
         x = KeywordArg("x")
         erf = CallFunction(aten.erf.default, CallFunction(aten.div.Tensor, x, KeywordArg("root")))
         half = CallFunction(aten.mul.Tensor, x, KeywordArg("half"))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def normalized_gate(x: Tensor) -> Tensor:
-    """Computes an explicit layer norm, an explicit SiLU and a chain of constants."""
+    """Computes a layer norm and a SiLU from basic operators, and a chain of constants."""
     mean = x.mean(-1, keepdim=True)
     variance = x.var(-1, keepdim=True, unbiased=False)
     x = (x - mean) / torch.sqrt(variance + 1e-5)
@@ -24,7 +24,7 @@ def normalized_gate(x: Tensor) -> Tensor:
 
 
 def main(folder: str | None = None) -> int:
-    """Compiles the function and compares with eager mode; writes graphs to `folder` if given."""
+    """Compiles the function and compares it with eager mode; writes graphs to `folder` if given."""
     dump = Path(folder or tempfile.mkdtemp(prefix="preprocess_"))
     options: dict[str, Any] = {
         "passes": ["layer_norm", "silu", "fold"],

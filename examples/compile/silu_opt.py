@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A torch.compile backend on one page: it replaces x * sigmoid(x) with silu(x).
+"""A short torch.compile backend, which replaces x * sigmoid(x) with silu(x).
 
     ./bazelw run //examples/compile:silu_opt
 
-The pattern is matched before autograd. One pattern is enough there, because silu has its own
-backward. In AOTAutograd's graphs, the backward uses the sigmoid as well, so the sigmoid has two
-users and cannot be replaced.
+The pattern is matched before autograd runs. One pattern is enough, because silu has its own
+backward. In AOTAutograd's graphs, the backward uses the sigmoid too. There the sigmoid has two
+users, so it cannot be replaced.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from torch_openreg_compile.aten_graph import lower
 
 aten = torch.ops.aten
 
-#: The operators of each graph that was compiled, in order.
+#: The operators of each compiled graph, in order.
 compiled_graphs: list[list[str]] = []
 
 _patterns = PatternMatcherPass(pass_name="silu_opt")
@@ -61,7 +61,7 @@ def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def gate(x: Tensor) -> Tensor:
-    """Computes SiLU explicitly, plus 1."""
+    """Computes SiLU from basic operators, plus 1."""
     return x * torch.sigmoid(x) + 1
 
 

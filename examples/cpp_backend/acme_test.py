@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests device acme, built by setup.py and by CMakeLists.txt; openreg is not loaded."""
+"""Tests device acme, built by setup.py and by CMakeLists.txt. openreg is not loaded."""
 
 import copy
 import io
@@ -17,8 +17,8 @@ import torch
 
 SOURCE = Path(__file__).parent
 
-# Builds use two compiler processes, because other tests run concurrently. They do not optimize,
-# because that would take long.
+# Builds use two compiler processes, because other tests run concurrently. They do not optimize the
+# code, because that takes too long.
 ENVIRONMENT = {
     **os.environ,
     "CFLAGS": "-O0 -g0",
@@ -37,7 +37,7 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def writable_copy(folder: Path) -> Path:
-    """Copies the sources, because a build writes into their folder; returns the copy."""
+    """Copies the sources and returns the copy, because a build writes to the source folder."""
     return Path(shutil.copytree(SOURCE, folder / "source", copy_function=shutil.copyfile))
 
 
@@ -202,8 +202,9 @@ def test_operators_without_a_fallback() -> None:
         convolution(torch.ones(1, 1, 5, 5, device="acme"))
 
 
-# The abort depends on the machine's load. This program therefore injects a delay: a hook keeps the
-# autograd thread busy when the program ends. `last` is registered first, so it runs after the wait.
+# Whether the process aborts depends on the machine's load. Therefore this program injects a delay:
+# a hook keeps the autograd thread busy when the program ends. `last` is registered first, so it
+# runs after the wait.
 EXIT = """
 import atexit, threading, time
 ended = []

@@ -2,9 +2,9 @@
 """Trains the digits network in several processes, each with a device and a part of every batch.
 
 torch's DistributedDataParallel averages the gradients over the processes, bucket by bucket, during
-backward. The program compares the result with runs of fewer processes, which process the same parts
-one after another and must learn the same network. It starts its processes itself. Under torchrun,
-it is one of the processes:
+backward. The program compares the result with runs of fewer processes. These process the same parts
+one after another and must learn the same network. The program starts its processes itself. If
+torchrun starts the program, it is one of torchrun's processes:
 
     PYTHONPATH=. torchrun --nproc-per-node 2 examples/ddp/ddp.py
 """
@@ -29,12 +29,12 @@ from examples.digits.training import BATCH, Mode
 from examples.digits.verdict import ACCURACY, COMPARED_STEPS, LOSS_DIFFERENCE, Promise
 from tools.flags.flags import Flags, output, picture, whole_number
 
-# Accepted numbers of processes, each of which divides a batch.
+# The accepted numbers of processes. Each divides the size of a batch.
 COUNTS = 1, 2, 4, 8
-# Maximum loss of accuracy with several processes, compared with one.
+# The maximum loss of accuracy of a run with several processes, compared with one process.
 ACCURACY_LOSS = 0.01
 
-#: The results of a run's processes, by rank.
+#: The results of the processes of a run, by rank.
 Run = list[Replica]
 
 
@@ -50,7 +50,7 @@ def count(text: str) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the flags; ends the program if one is wrong."""
+    """Parses the flags; exits if a flag is wrong."""
     parser = Flags(
         "ddp",
         __doc__,
@@ -93,7 +93,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def launch(task: Task, processes: int) -> Run:
-    """Runs a task in a number of processes, which it starts as torchrun would."""
+    """Runs a task in a number of processes. It starts them as torchrun does."""
     with tempfile.TemporaryDirectory() as logs:
         config = LaunchConfig(
             min_nodes=1,
@@ -111,10 +111,10 @@ def launch(task: Task, processes: int) -> Run:
 
 
 def run_as_rank(task: Task) -> dict[int, Run]:
-    """Runs a task as one of torchrun's processes. The first process then repeats it alone.
+    """Runs a task as one of torchrun's processes. The first process then repeats the task alone.
 
     Returns:
-        The runs by number of processes; empty except in the first process.
+        The runs by number of processes. The result is empty except in the first process.
     """
     device = replica.join()
     size = dist.get_world_size() if dist.is_initialized() else 1
@@ -134,9 +134,9 @@ def run_as_rank(task: Task) -> dict[int, Run]:
 
 
 def promises(runs: dict[int, Run]) -> list[Promise]:
-    """Compares the runs with the run of one process.
+    """Compares each run with the run of one process.
 
-    A loss of NaN breaks the promise, because all comparisons with it are false.
+    A NaN loss breaks the promise, because all comparisons with NaN are false.
     """
     reference = runs[1][0]
     result = []
@@ -182,10 +182,10 @@ def promises(runs: dict[int, Run]) -> list[Promise]:
 
 
 def table(runs: dict[int, Run], task: Task) -> list[str]:
-    """Formats a line for each number of processes."""
+    """Formats one line per number of processes."""
     lines = ["processes  s/epoch  images/s  all-reduce  behind backward"]
     for processes, run in runs.items():
-        # The median, because single epochs may be slow on a busy machine.
+        # Use the median, because single epochs may be slow on a busy machine.
         seconds = statistics.median(run[0].epoch_seconds)
         images = len(run[0].losses) // task.epochs * BATCH / seconds
         spans = [span for each in run for span in each.spans]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the DDP example: flags, the checks on its results, the plot, and the whole program."""
+"""Tests the DDP example: flags, the checks of its results, the plot, and the whole program."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ REDUCTION = "occl::AllReduce"
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Sets the variable with which `bazel run` passes on the user's working directory."""
+    """Sets the variable in which `bazel run` passes the user's working directory."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -117,7 +117,8 @@ STEP = [
 
 
 def test_share_behind_backward() -> None:
-    # Hidden behind backward: 5 of 5 us and 2 of 8 us on rank 0, 2 of 2 us and 0 of 2 us on rank 1.
+    # The parts behind backward are 5 of 5 us and 2 of 8 us on rank 0, and 2 of 2 us and 0 of 2 us
+    # on rank 1.
     assert hidden_share(STEP) == pytest.approx(9 / 17)
     assert hidden_share(STEP[:2]) is None
 
@@ -165,7 +166,7 @@ def test_one_command_starts_its_processes(
 ) -> None:
     status = program.main(["--processes", "2", "--epochs", "1", "--trace", "trace.json"])
     out = capsys.readouterr().out
-    # After one epoch, the network does not have the required accuracy yet.
+    # After one epoch, the network has not yet reached the required accuracy.
     assert status == 1, out
     assert "BROKEN test accuracy of 2 processes >= 97%" in out
     assert all(line in out for line in KEPT), out

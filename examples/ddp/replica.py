@@ -25,8 +25,8 @@ from examples.ddp.timeline import Span, spans
 from examples.digits.model import DigitClassifier
 from examples.digits.training import BATCH, Digits, loss_of, new_optimizer, predict
 
-# The number of profiled steps, and the number of them that are ignored: the profiler starts at a
-# different time in each process, and the other processes wait in the first steps.
+# The number of profiled steps, and how many of the first steps are ignored. The profiler starts at
+# a different time in each process, and the other processes wait in these first steps.
 PROFILED_STEPS, SETTLING_STEPS = 8, 3
 
 Batch = tuple[Tensor, Tensor]
@@ -34,14 +34,14 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """The parameters of a run, the same for all processes.
+    """The parameters of a run, which are the same for all processes.
 
     Attributes:
         shards: the number of parts of each batch; a multiple of the number of processes.
         epochs: the number of passes over the training images.
         seed: the seed for initial weights and batches.
         bucket_kib: the size of a gradient bucket in KiB.
-        trace: the first process's trace file; None for no trace.
+        trace: the trace file of the first process; None means no trace.
     """
 
     shards: int
@@ -73,7 +73,7 @@ class Replica:
 
 
 def main(task: Task) -> Replica:
-    """Trains as one of the processes started by torch's elastic launcher."""
+    """Trains as one of the processes that torch's elastic launcher has started."""
     device = join()
     try:
         return train(task, device)
@@ -97,7 +97,7 @@ def join() -> torch.device:
 
 
 def train(task: Task, device: torch.device) -> Replica:
-    """Trains a new network with the other processes of the default group, or alone."""
+    """Trains a new network, alone or with the other processes of the default group."""
     rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(max(1, cores // size))
@@ -105,8 +105,9 @@ def train(task: Task, device: torch.device) -> Replica:
     per_process = task.shards // size
     own = range(rank * per_process, (rank + 1) * per_process)
     loaders = [loader(digits, task, shard) for shard in own]
-    # The first step also initializes libraries and the communicator. Run one before the
-    # measurement, on a separate network, so that nothing is learned from it.
+    # The first step also initializes libraries and the communicator. Run this step before the
+    # measurement. Use a separate network for it, so that the measured network does not learn from
+    # it.
     Learner(task, device).step(next(batches(loaders, 0)))
     torch.manual_seed(task.seed)
     learner = Learner(task, device)
@@ -115,14 +116,14 @@ def train(task: Task, device: torch.device) -> Replica:
     record = Replica(gradient_bytes=sum(p.nbytes for p in learner.model.parameters()))
     steps = task.epochs * len(loaders[0])
     what = f"training on {size} process{'es' * (size > 1)}"
-    # Only the first process shows a bar.
+    # Only the first process shows a progress bar.
     with tqdm(total=steps, desc=what, unit="step", disable=True if rank else None) as bar:
         for epoch in range(task.epochs):
             start = time.perf_counter()
             losses = torch.stack([learner.step(batch) for batch in batches(loaders, epoch)])
             if size > 1:
                 dist.all_reduce(losses, dist.ReduceOp.AVG)
-            record.losses += losses.tolist()  # the only synchronization in the epoch
+            record.losses += losses.tolist()  # the only synchronization in an epoch
             record.epoch_seconds.append(time.perf_counter() - start)
             schedule.step()
             bar.set_postfix_str(f"loss {record.losses[-1]:.4f}", refresh=False)
@@ -168,8 +169,8 @@ class Learner:
             self.model = DistributedDataParallel(
                 self.network,
                 device_ids=[device],
-                # A bucket of the default size, 25 MiB, would hold all gradients of this network,
-                # 211 KiB. Its reduction would start after backward, without any overlap.
+                # A bucket of the default size (25 MiB) would contain all gradients of this network
+                # (211 KiB). Its reduction would start after backward, without any overlap.
                 bucket_cap_mb=task.bucket_kib / 1024,
                 gradient_as_bucket_view=True,
             )
@@ -199,14 +200,14 @@ class Learner:
         return torch.stack(losses).mean()
 
     def without_communication(self) -> Any:
-        """Returns a context in which gradients are accumulated locally."""
+        """Returns a context manager in which gradients are accumulated locally."""
         if isinstance(self.model, DistributedDataParallel):
             return self.model.no_sync()
         return nullcontext()
 
 
 def digest(network: nn.Module) -> str:
-    """Returns a hash of all parameters' bits."""
+    """Returns a hash of the bits of all parameters."""
     state = hashlib.sha256()
     for parameter in network.parameters():
         state.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -216,7 +217,7 @@ def digest(network: nn.Module) -> str:
 def profiled(
     learner: Learner, loaders: list[DataLoader[Any]], trace: Path | None, rank: int
 ) -> list[Span]:
-    """Runs more steps under the profiler and returns the device work in them."""
+    """Runs more steps under the profiler and returns the device work of these steps."""
     learner.model.train()
     with tempfile.TemporaryDirectory() as folder:
         path = trace or Path(folder, "trace.json")
@@ -224,7 +225,8 @@ def profiled(
             for shards in itertools.islice(batches(loaders, 0), PROFILED_STEPS):
                 with record_function("step"):
                     learner.step(shards)
-                    # Wait, so that all of a step's work runs within it and appears in its image.
+                    # Wait, so that all work of a step runs within the step and appears in the
+                    # step's image.
                     torch.accelerator.synchronize()
         profiler.export_chrome_trace(str(path))
         return [span for span in spans(events.read(path), rank) if span.step >= SETTLING_STEPS]

@@ -15,7 +15,8 @@ from torch_openreg.trace.events import CALL, Trace
 
 REDUCTION = "occl::AllReduce"
 PHASES = {"forward": "tab:blue", "backward": "tab:green", "optimizer": "tab:purple"}
-# Colors of a collective: while the rank waits for another rank, and after all have arrived.
+# The colors of a collective: while its rank waits for another rank, and after all ranks have
+# arrived.
 WAITING, MOVING = "navajowhite", "tab:orange"
 ELEMENT_BYTES = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2}
 
@@ -25,9 +26,9 @@ class Span:
     """A unit of work on the device.
 
     Attributes:
-        rank: the process's rank.
-        step: the step in which it was queued, starting at 0.
-        phase: the part of the step: "forward", "backward", "optimizer", or "" between them.
+        rank: the rank of the process.
+        step: the step in which the work was queued, starting at 0.
+        phase: the part of the step: "forward", "backward", "optimizer", or "" for none of them.
         name: the name of the kernel, copy or fill.
         begin: the start in microseconds, on a clock that all processes of this machine share.
         end: the end on the same clock.
@@ -51,7 +52,7 @@ class Span:
 
 
 class Ranges:
-    """Looks up named ranges, which do not overlap, by time."""
+    """Finds a named range by time. The ranges do not overlap."""
 
     def __init__(self, found: Iterable[tuple[float, float, str]]) -> None:
         self._ranges = sorted(found)
@@ -70,7 +71,7 @@ def spans(trace: Trace, rank: int) -> list[Span]:
 
     Args:
         trace: the trace of one process.
-        rank: that process's rank.
+        rank: the rank of this process.
     """
     rows = [row for row in trace.document["traceEvents"] if row.get("ph") == "X"]
 
@@ -83,7 +84,7 @@ def spans(trace: Trace, rank: int) -> list[Span]:
         )
 
     steps, phases = ranges(["step"]), ranges(PHASES)
-    # A kernel runs later than it is queued, so the time of the call determines its phase.
+    # A kernel runs later than it is queued, so the time of the queuing call determines its phase.
     queued = {
         int(row["args"]["correlation"]): float(row["ts"]) for row in rows if row.get("cat") == CALL
     }
@@ -118,8 +119,8 @@ def spans(trace: Trace, rank: int) -> list[Span]:
 def hidden_share(all_spans: Sequence[Span]) -> float | None:
     """Computes the share of the total time of gradient reductions that overlaps with backward.
 
-    Backward ends on a rank when the last kernel that it queued, other than reductions, has ended;
-    from then on, the optimizer waits. The result is None if there were no reductions.
+    On each rank, backward ends with the last kernel that it queued, except for reductions. After
+    that, the optimizer waits for the reductions. The result is None if there were no reductions.
     """
     ends: dict[tuple[int, int], float] = defaultdict(float)
     for span in all_spans:
@@ -134,9 +135,10 @@ def hidden_share(all_spans: Sequence[Span]) -> float | None:
 
 
 def bandwidth(all_spans: Sequence[Span]) -> float | None:
-    """Computes the bandwidth of gradient reductions in bytes per second; None if there were none.
+    """Computes the bandwidth of gradient reductions in bytes/s; returns None if there were none.
 
-    The time of a reduction is measured on the last rank to arrive, because the others wait for it.
+    The time of a reduction is measured on the rank that arrives last, because the others wait for
+    it.
     """
     by_number: dict[int, list[Span]] = defaultdict(list)
     for span in reductions_of(all_spans):
@@ -151,7 +153,7 @@ def reductions_of(all_spans: Iterable[Span]) -> list[Span]:
 
 
 def typical_step(all_spans: Sequence[Span]) -> list[Span]:
-    """Returns the spans of the step with the median duration; at least one span is required."""
+    """Returns the spans of the step with the median duration. At least one span is required."""
     by_step: dict[int, list[Span]] = defaultdict(list)
     for span in all_spans:
         by_step[span.step].append(span)
@@ -174,7 +176,7 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
     figure = Figure(figsize=(11, 1.9 + 0.9 * len(ranks)), layout="constrained")
     axes = figure.subplots()
     origin = min(span.begin for span in step)
-    came: dict[int, float] = {}  # when the last rank arrived at each collective
+    came: dict[int, float] = {}  # the time at which the last rank arrived at each collective
     for span in step:
         came[span.sequence] = max(came.get(span.sequence, 0.0), span.begin)
     labels: list[str] = []
@@ -203,7 +205,7 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
 def draw_rank(
     axes: Axes, row: int, own: Sequence[Span], origin: float, came: dict[int, float]
 ) -> None:
-    """Draws the two rows of a rank, and behind both the time of its backward."""
+    """Draws the two rows of a rank. The time of its backward is behind both rows."""
 
     def bars(place: int, found: Iterable[tuple[float, float]], colour: str) -> None:
         pieces = [((begin - origin) / 1e3, (end - begin) / 1e3) for begin, end in found]

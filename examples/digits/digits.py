@@ -26,12 +26,12 @@ from examples.digits.verdict import (
 )
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
-# Number of seeds that are compared, because a single one may be lucky.
+# The number of seeds to compare, because the result of a single seed may be due to chance.
 AMP_SEEDS = 3
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the flags; ends the program if one is wrong."""
+    """Parses the flags; exits if a flag is wrong."""
     parser = Flags(
         "digits",
         __doc__,
@@ -83,7 +83,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
-    """Profiles one epoch on the device, writes its trace and an image, and prints a summary."""
+    """Profiles one epoch on the device, writes the trace and its image, and prints a summary."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
     with profile(activities=activities) as profiler:
         run(digits, flags.device, 1, flags.seed)
@@ -98,7 +98,7 @@ def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
 def run(
     digits: Digits, where: torch.device, epochs: int, seed: int, mode: Mode = Mode.PLAIN
 ) -> Record:
-    """Trains a network, with a progress bar if the output is a terminal; returns the results."""
+    """Trains a network and returns the results. Shows a progress bar on a terminal."""
     steps = epochs * (len(digits.train) // BATCH)
     what = f"training on {Record(where, mode).name}"
     with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:
@@ -111,7 +111,7 @@ def run(
 
 
 def report(record: Record, name: str, out: int = 14) -> None:
-    """Prints a run's cost and accuracy."""
+    """Prints the cost and the accuracy of a run."""
     steps = len(record.losses)
     print(f"{name}:")
     print(f"  {'training':{out}} {record.seconds:.2f} s, {steps} steps", end="")

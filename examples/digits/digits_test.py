@@ -23,7 +23,7 @@ def images() -> Digits:
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Sets the variable with which `bazel run` passes on the user's working directory."""
+    """Sets the variable in which `bazel run` passes the user's working directory."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -105,7 +105,7 @@ def test_verdict_of_mixed_precision() -> None:
         return promise.kept
 
     assert kept([0.98, 0.98, 0.98])
-    # The mean may be lower by 1%, whatever the individual accuracies are.
+    # The mean may be lower by 1%, regardless of the individual accuracies.
     assert kept([0.96, 0.97, 0.99])
     assert kept([1.0, 1.0, 1.0])
     assert not kept([0.96, 0.97, 0.97])
@@ -129,7 +129,7 @@ def test_verdict_of_compiled_training() -> None:
 
     assert broken(3, 1.00009) == []
     assert broken(3, 1.0002) == ["loss of the first 100 steps agrees to 0.0001"]
-    # The promise is broken if the optimizer was not compiled, or if nothing was.
+    # The promise is broken if the optimizer was not compiled, or if nothing was compiled.
     for graphs in (2, 0, None):
         (text,) = broken(graphs, 1.0)
         assert text.startswith("a step runs 3 compiled graphs")
@@ -151,7 +151,7 @@ def test_training_on_the_device_is_reproducible(images: Digits) -> None:
     second = train(images, device, epochs=2, seed=5)
     assert first.losses == second.losses
     assert first.losses[0] > first.losses[-1]
-    # The peak must be larger than the weights (about 53,000 floats).
+    # The peak must be larger than the size of the weights (about 53,000 floats).
     assert first.peak_bytes is not None
     assert first.peak_bytes > 200_000
 
@@ -199,7 +199,7 @@ def test_int8_layers_round_and_are_saved(device: str, tmp_path: Path) -> None:
     expected = layer(x)
     quantized = Int8Linear(layer.to(device))
     out = quantized(x.to(device))
-    # The rounding error of both factors is at most 1/254 of the largest magnitude.
+    # The rounding error of each factor is at most 1/254 of its largest magnitude.
     assert (out.cpu() - expected).norm() < 0.02 * expected.norm()
     assert not torch.equal(out.cpu(), expected)
     torch.save(quantized.state_dict(), tmp_path / "layer.pt")
@@ -227,7 +227,7 @@ def test_mixed_precision_scales_its_losses(images: Digits) -> None:
         train(images, torch.device("openreg"), epochs=1, seed=0, mode=mode)
         for mode in (Mode.PLAIN, Mode.AMP)
     )
-    # Network and batches are the same, but with 11 bits of precision instead of 24.
+    # The network and the batches are the same, but the precision is 11 bits instead of 24.
     assert mixed.losses != exact.losses
     assert mixed.losses[:10] == pytest.approx(exact.losses[:10], rel=0.05)
     assert mixed.fallbacks == {}

@@ -32,7 +32,7 @@ def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
 
 
 def draw_losses(axes: Axes, run: Record, reference: Record) -> None:
-    """Draws both losses by step. Where they agree, the dashed curve covers the other."""
+    """Draws both losses by step. Where they agree, the dashed curve covers the other one."""
     for (name, record), style, width in zip(
         named(run, reference), ("-", "--"), (2.2, 1.0), strict=True
     ):
@@ -50,8 +50,8 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
         bound = LOSS_DIFFERENCE[run.mode]
         axes.hlines(bound, 0, compared, color="tab:red", label="promise")
         axes.legend()
-    # The scale is linear near zero, where most differences in a good run are, and where a logarithm
-    # is undefined.
+    # The scale is linear near zero. Most differences in a good run are in this range, and a
+    # logarithm of zero is undefined.
     axes.set_yscale("symlog", linthresh=1e-7)
     axes.set_ylim(bottom=0)
     axes.set(title="Difference of the losses", xlabel="step", ylabel="absolute difference")
@@ -79,7 +79,7 @@ def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
 
 
 def draw_mistakes(axes: Axes, run: Record, digits: Digits) -> None:
-    """Draws the first test images that were misclassified."""
+    """Draws the first of the misclassified test images."""
     images, labels = digits.test.tensors
     wrong = (labels != run.predictions).nonzero().flatten().tolist()
     axes.set_axis_off()

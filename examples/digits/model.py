@@ -24,7 +24,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (batch, positions, width) to the same shape."""
-        # (batch, positions, 3 * width) -> three of (batch, heads, positions, width / heads)
+        # (batch, positions, 3 * width) -> three tensors of (batch, heads, positions, width / heads)
         query, key, value = (
             self.project_in(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         )
@@ -34,10 +34,10 @@ class Attention(nn.Module):
 
 
 class DigitClassifier(nn.Module):
-    """Classifies grey images of 8 by 8 pixels as one of ten digits.
+    """Classifies gray images of 8 x 8 pixels as one of ten digits.
 
-    There is no dropout, so that two devices that train with the same weights and batches have the
-    same losses.
+    The network has no dropout, so that two devices that train with the same weights and batches
+    have the same losses.
 
     Args:
         width: the number of features per position after the stem.
@@ -54,8 +54,8 @@ class DigitClassifier(nn.Module):
             nn.BatchNorm2d(width),
             nn.GELU(),
         )
-        # An embedding of the 16 positions in the 4 by 4 map, because attention does not distinguish
-        # them.
+        # An embedding of the 16 positions in the 4 x 4 map, because attention itself does not
+        # distinguish positions.
         self.position = nn.Parameter(torch.randn(16, width) * 0.02)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, heads)

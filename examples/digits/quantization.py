@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Quantizes the linear layers of a trained network: int8 weights, int8 inputs, int32 sums.
 
-Weights have one constant scale per output feature. Inputs have one scale per row, computed in each
-call. All scales are symmetric: 127 represents the largest magnitude.
+Weights have one constant scale per output feature. Inputs have one scale per row, which is computed
+in each call. All scales are symmetric: 127 represents the largest magnitude.
 """
 
 import torch
@@ -38,7 +38,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         weight, scales = quantize_rows(linear.weight.detach())
         self.register_buffer("weight", weight)
-        # One scale for each column of the result: (1, out).
+        # The scales of the columns of the result, with shape (1, out).
         self.register_buffer("scales", scales.t().contiguous())
         self.bias = linear.bias
 
@@ -52,7 +52,7 @@ class Int8Linear(nn.Module):
 
 
 def quantize(model: nn.Module) -> None:
-    """Replaces all linear layers of the model, in place."""
+    """Replaces all linear layers of a model in place."""
     for name, child in model.named_children():
         if isinstance(child, nn.Linear):
             setattr(model, name, Int8Linear(child))

@@ -26,7 +26,7 @@ LEARNING_RATE = 2e-3
 class Digits:
     """scikit-learn's handwritten digits, split into a training and a test part.
 
-    Images are float32 of shape (n, 1, 8, 8) in 0..1, labels int64 of shape (n,).
+    Images are float32 of shape (n, 1, 8, 8) with values in 0..1. Labels are int64 of shape (n,).
     """
 
     train: TensorDataset
@@ -34,7 +34,7 @@ class Digits:
 
     @staticmethod
     def load() -> "Digits":
-        """Splits the 1,797 images: four fifths for training, with equal shares of each digit.
+        """Splits the 1,797 images. Four fifths are for training, with the same share of each digit.
 
         The split is always the same, because some splits are harder than others.
         """
@@ -54,7 +54,7 @@ class Digits:
 
 
 def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
-    """Returns the shuffled training batches, which depend only on the seed, not on the device."""
+    """Returns the shuffled training batches. They depend only on the seed, not on the device."""
     return DataLoader(
         digits.train,
         batch_size=BATCH,
@@ -66,7 +66,7 @@ def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
 
 
 class Mode(Enum):
-    """A way to train or to test a network. The value is part of a run's name."""
+    """A way to train or test a network. The value is part of a run's name."""
 
     PLAIN = ""
     AMP = " with autocast"
@@ -109,12 +109,12 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Total training time."""
+        """The total training time."""
         return sum(self.epoch_seconds)
 
 
 def loss_of(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """Runs the forward pass; returns the loss of the batch, a 0-dim tensor."""
+    """Runs the forward pass and returns the loss of the batch as a 0-dim tensor."""
     return F.cross_entropy(model(images), labels)
 
 
@@ -147,14 +147,14 @@ def step(
 
 
 def precision(device: torch.device, amp: bool) -> torch.autocast:
-    """Returns a region of mixed precision, disabled unless `amp` is set."""
+    """Returns a mixed-precision region, which is disabled unless `amp` is set."""
     return torch.autocast(device.type, dtype=torch.float16, enabled=amp)
 
 
 def new_optimizer(
     model: nn.Module, learning_rate: float | Tensor = LEARNING_RATE
 ) -> torch.optim.Optimizer:
-    """Creates this example's optimizer for the model's parameters."""
+    """Creates the optimizer of this example for a model's parameters."""
     return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-2)
 
 
@@ -163,7 +163,7 @@ class Learner:
 
     Args:
         device: the network's device.
-        mode: how it is trained.
+        mode: how the network is trained.
     """
 
     def __init__(self, device: torch.device, mode: Mode) -> None:
@@ -171,8 +171,8 @@ class Learner:
         self.model = DigitClassifier().to(device)
         scaler = torch.amp.GradScaler(device.type, enabled=mode is Mode.AMP)
         if mode is Mode.COMPILED:
-            # The learning rate is a tensor, because a number would be compiled into the code, which
-            # would be compiled again in each epoch.
+            # The learning rate is a tensor. A number would be compiled into the code, which would
+            # then be compiled again in each epoch.
             self.optimizer = new_optimizer(self.model, torch.tensor(LEARNING_RATE))
             self._step = partial(
                 step,
@@ -188,7 +188,7 @@ class Learner:
             self._step = partial(step, self.model, self.optimizer, scaler)
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Runs one step with a batch from the CPU; see ``step``."""
+        """Runs one step with a batch from the CPU. See the function ``step``."""
         return self._step(
             images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
         )
@@ -204,7 +204,7 @@ def train(
 ) -> Record:
     """Trains and then tests a new network.
 
-    Initial weights and batches are created on the CPU from the seed, so they are equal for every
+    Initial weights and batches are created on the CPU from the seed, so they are the same for every
     device.
 
     Args:
@@ -223,12 +223,13 @@ def train(
     accelerator = torch.get_device_module(device) if device.type != "cpu" else None
     torch.manual_seed(seed)
     learner = Learner(device, mode)
-    # The learning rate decreases to zero: large late steps would make the accuracy random.
+    # The learning rate decreases to zero, because large steps at the end would make the accuracy
+    # random.
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(learner.optimizer, T_max=epochs)
     batches = training_batches(digits, seed)
-    # The first step also initializes the device and libraries, and compiles. Run one before the
-    # measurement, on a separate network, so that nothing is learned from it. Only the optimizer is
-    # compiled again for the real network.
+    # The first step also initializes the device and libraries, and compiles the code. Run this step
+    # before the measurement. Use a separate network for it, so that the measured network does not
+    # learn from it. For the measured network, only the optimizer is compiled again.
     first_batch = digits.train[:BATCH]
     Learner(device, mode).step(*first_batch).item()
     if accelerator is not None:
@@ -237,7 +238,8 @@ def train(
     for _ in range(epochs):
         start = time.perf_counter()
         losses = [learner.step(images, labels) for images, labels in batches]
-        # Read the losses once per epoch, because reading one in each step would wait in each step.
+        # Read the losses once per epoch, because reading a loss in each step would wait in each
+        # step.
         values = torch.stack(losses).tolist()
         record.epoch_seconds.append(time.perf_counter() - start)
         record.losses += values
@@ -259,7 +261,7 @@ def train(
 
 
 def compiled_graphs(function: Callable[[], object]) -> int:
-    """Counts the compiled graphs that a call runs, with torch's profiler."""
+    """Counts the compiled graphs that a call runs, by means of torch's profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         function()
     return sum(
@@ -271,7 +273,7 @@ def compiled_graphs(function: Callable[[], object]) -> int:
 
 @torch.inference_mode()
 def predict(model: nn.Module, images: TensorDataset, device: torch.device) -> Iterator[Tensor]:
-    """Yields the predicted digits of each batch, on the CPU, int64 (batch,)."""
+    """Yields the predicted digits of each batch on the CPU, as int64 (batch,)."""
     model.eval()
     for batch, _ in DataLoader(images, batch_size=4 * BATCH):
         yield model(batch.to(device)).argmax(dim=1).cpu()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks whether a pair of runs keeps the example's promises."""
+"""Checks whether two runs keep the promises of the example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,19 @@ from examples.digits.training import Mode, Record
 
 ACCURACY = 0.97
 COMPARED_STEPS = 100
-# The maximum difference between losses in the first COMPARED_STEPS steps: between two devices, and
-# between compiled and eager mode. In mixed precision, losses differ, so there is no bound.
+# The maximum difference between the losses in the first COMPARED_STEPS steps: between two devices,
+# and between compiled and eager mode. There is no bound for mixed precision, because its losses
+# differ.
 LOSS_DIFFERENCE = {Mode.PLAIN: 1e-3, Mode.COMPILED: 1e-4}
-# Maximum loss of accuracy with mixed precision (on average) and with int8 linear layers.
+# The maximum loss of accuracy: on average with mixed precision, and with int8 linear layers.
 ACCURACY_LOSS = 0.01
-# Number of compiled graphs in a step: forward, backward and the optimizer.
+# The number of compiled graphs in a step: forward, backward and the optimizer.
 COMPILED_GRAPHS = 3
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A promise about results, the finding, and whether the promise was kept."""
+    """A promise about results, the actual result, and whether the promise was kept."""
 
     text: str
     found: str
@@ -35,7 +36,7 @@ def loss_differences(a: Record, b: Record) -> list[float]:
 def promises(run: Record, reference: Record) -> list[Promise]:
     """Compares a run on a device with the run on the CPU, or a compiled run with an eager one.
 
-    A loss of NaN breaks the promise, because all comparisons with it are false.
+    A NaN loss breaks the promise, because all comparisons with NaN are false.
     """
     result = [
         Promise(
@@ -66,7 +67,7 @@ def promises(run: Record, reference: Record) -> list[Promise]:
 
 
 def promises_of_amp(runs: Sequence[Record], references: Sequence[Record]) -> list[Promise]:
-    """Compares runs in mixed precision with runs in float32 with the same seeds."""
+    """Compares mixed-precision runs with float32 runs that use the same seeds."""
     accuracy, wanted = (mean(record.accuracy for record in side) for side in (runs, references))
     return [
         Promise(
@@ -90,6 +91,6 @@ def promises_of_quantization(run: Record, reference: Record) -> list[Promise]:
 
 
 def named(run: Record, reference: Record) -> list[tuple[str, Record]]:
-    """Returns both runs with names, which differ even if both ran in the same way."""
+    """Returns both runs with their names, which differ even if both ran in the same way."""
     first, second = run.name, reference.name
     return [(first, run), (second if first != second else f"{second} again", reference)]

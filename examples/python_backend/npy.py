@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device ``npy``: a pure Python backend for PyTorch, whose tensors are NumPy arrays.
+"""Device ``npy``: a backend for PyTorch in pure Python. Its tensors are NumPy arrays.
 
-Importing the module registers the device. torch supports one out-of-tree device, so no other
+Importing this module registers the device. torch supports only one out-of-tree device, so no other
 backend may be loaded in the process: set TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md lists what such
 a backend can and cannot do.
 
-A device tensor has torch's own class. The array is an attribute of its storage, because torch
-passes on the storage when it creates another tensor with the same data (for example when autograd
-saves a result). Arrays have their own strides; for torch, every tensor is contiguous.
+The class of a device tensor is torch.Tensor. The array is an attribute of the tensor's storage.
+When torch creates another tensor with the same data (for example when autograd saves a result), it
+reuses the storage, so the array is preserved. Arrays have their own strides, but torch treats every
+tensor as contiguous.
 """
 
 import atexit
@@ -30,7 +31,7 @@ NAME = "npy"
 
 
 class Module:
-    """The module torch.npy, with the functions that torch calls in a device's module."""
+    """The module torch.npy. It has the functions that torch calls in a device's module."""
 
     @staticmethod
     def is_available() -> bool:
@@ -39,7 +40,7 @@ class Module:
 
     @staticmethod
     def is_initialized() -> bool:
-        """Returns whether the device is initialized; it needs no initialization."""
+        """Returns whether the device is initialized. This device needs no initialization."""
         return True
 
     @staticmethod
@@ -54,7 +55,7 @@ class Module:
 
     @staticmethod
     def get_amp_supported_dtype() -> Sequence[torch.dtype]:
-        """Returns the dtypes that torch.autocast accepts, although no operator is cast."""
+        """Returns the dtypes that torch.autocast accepts. Autocast has no effect on operators."""
         return [torch.float16]
 
     @staticmethod
@@ -63,27 +64,27 @@ class Module:
 
     @staticmethod
     def manual_seed_all(seed: int) -> None:
-        """Does nothing: random numbers come from the CPU's generator, which torch seeds itself."""
+        """Does nothing, because random numbers come from the CPU's generator, which torch seeds."""
 
 
-# This must be the first registration: it fails if another backend is registered, and the kernels of
-# that backend must then stay unchanged.
+# This must be the first registration. If another backend is registered, it fails before any kernel
+# of that backend is replaced.
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
 
 
 def wait_for_autograd_threads() -> None:
-    """Waits until torch's autograd threads are asleep, but at most one second.
+    """Waits until torch's autograd threads sleep, but at most one second.
 
-    backward() returns when the last gradient is ready. The thread that computed it then still
-    releases what it held. If it takes the GIL after Python was finalized, the process aborts. torch
-    has no function that waits for these threads, so this function reads their states.
+    backward() returns when the last gradient is ready. The thread that computed the gradient may
+    still be releasing Python objects. If it acquires the GIL after Python is finalized, the process
+    aborts. torch has no function that waits for these threads, so this function reads their states.
     """
     deadline = time.monotonic() + 1
     asleep = 0
-    # A thread may be between two states in one scan, so several scans must agree.
+    # A thread that is between two states may be missed in one scan, so several scans must agree.
     while asleep < 3 and time.monotonic() < deadline:
         asleep = 0 if _any_autograd_thread_runs() else asleep + 1
-        time.sleep(1e-4)  # without the GIL, which the threads need
+        time.sleep(1e-4)  # sleep without the GIL, which the threads need
 
 
 def _any_autograd_thread_runs() -> bool:
@@ -104,22 +105,22 @@ def wrap(array: Array) -> Tensor:
     """Creates a device tensor over the memory of ``array``.
 
     Raises:
-        TypeError: the dtype is not supported by torch.
+        TypeError: if torch does not support the dtype.
     """
     array = np.asarray(array)  # NumPy functions may return scalars instead of 0-dim arrays
     dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
     tensor = torch._C._acc.create_empty_tensor(array.shape, dtype)
     storage: Any = tensor.untyped_storage()
     storage.array = array
-    # For torch, the storage has no bytes. Without the next two functions, a copy of the storage
-    # would crash, and a file would contain no values.
+    # torch assumes that the storage has no bytes. Without the next two functions, a copy of the
+    # storage would crash, and a saved file would contain no values.
     storage.__deepcopy__ = lambda memo: wrap(array.copy()).untyped_storage()
     storage.cpu = refuse_bytes
     return tensor
 
 
 def refuse_bytes() -> None:
-    """Raises an error for access to a storage's bytes, as in torch.save.
+    """Raises an error when a program accesses the bytes of a storage, as in torch.save.
 
     Raises:
         NotImplementedError: always.
@@ -141,7 +142,7 @@ def is_ours(value: object) -> bool:
 
 
 def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Runs any operator with torch's CPU kernels on the memory of the arrays."""
+    """Runs any operator with the CPU kernels of torch, on the memory of the arrays."""
     given: dict[int, tuple[Tensor, Tensor]] = {}
     outs = {argument.name for argument in operator._schema.arguments if argument.is_out}
 
@@ -152,14 +153,15 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
             return value
         array = unwrap(value)
         host = torch.from_numpy(np.ascontiguousarray(array) if operator in STRIDED else array)
-        host = flip(host, value.is_conj(), value.is_neg())  # a view keeps lazy bits
+        host = flip(host, value.is_conj(), value.is_neg())  # a view with the lazy bits
         given[id(host)] = host, value
         return host
 
     def to_device(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        # The result is a changed argument, or a new array, possibly a view of an argument's array.
+        # The result is a changed argument or a new array. A new array may be a view of an
+        # argument's array.
         if id(value) in given:
             return given[id(value)][1]
         bits = value.is_conj(), value.is_neg()
@@ -170,7 +172,7 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
 
     arguments, named = tree_map(to_host, (args, kwargs))
     for name in outs & named.keys():
-        # A kernel may resize its output, which is not possible for NumPy's memory.
+        # A kernel may resize its output, but NumPy's memory cannot be resized.
         named[name] = named[name].clone()
         given[id(named[name])] = named[name], kwargs[name]
     results = operator(*arguments, **named)
@@ -187,7 +189,7 @@ def flip(host: Tensor, conjugate: bool, negative: bool) -> Tensor:
 
 
 def write_out(array: Array, tensor: Tensor) -> None:
-    """Copies an output's values into a tensor, and resizes the tensor if the shapes differ."""
+    """Copies an output's values to a tensor. Resizes the tensor if the shapes differ."""
     if tensor.shape == array.shape:
         np.copyto(unwrap(tensor), array)
     else:
@@ -197,14 +199,15 @@ def write_out(array: Array, tensor: Tensor) -> None:
 library = torch.library.Library("aten", "IMPL")
 fallback = torch.library.Library("_", "IMPL")
 
-# Operators whose stride arguments assume a contiguous array, because torch does not know others.
+# Operators with stride arguments. torch computes these for a contiguous array, because it does not
+# know the strides of the array.
 STRIDED = {
     torch.ops.aten.as_strided.default,
     torch.ops.aten._reshape_alias.default,
     torch.ops.aten.view.default,
 }
 
-# Views that torch would create with as_strided, from the strides that it knows. They run on the
+# Views that torch would create with as_strided, from the strides that it assumes. They run on the
 # host instead, where a tensor over the array has the real strides.
 VIEWS = (
     "alias",
@@ -226,7 +229,7 @@ VIEWS = (
 
 
 def overload(name: str) -> torch._ops.OpOverload:
-    """Returns the ATen overload with this name."""
+    """Returns the ATen overload with the given name."""
     packet, _, variant = name.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), variant or "default")
     return found
@@ -243,7 +246,7 @@ def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def host_kernel(name: str) -> None:
-    """Registers a kernel that runs an operator on the host; torch would otherwise decompose it."""
+    """Registers a kernel that runs an operator on the host. By default torch decomposes it."""
     operator = overload(name)
     library.impl(
         name, lambda *args, **kwargs: run_on_host(operator, *args, **kwargs), "PrivateUse1"
@@ -265,7 +268,7 @@ def copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Ten
 
 @kernel("resize_")
 def resize_(x: Tensor, size: Sequence[int], memory_format: Any = None) -> Tensor:
-    """Resizes a tensor. Elements keep their order; new elements are 0."""
+    """Resizes a tensor. Elements keep their order, and new elements are 0."""
     array = np.zeros(size, unwrap(x).dtype)
     kept = min(array.size, unwrap(x).size)
     array.reshape(-1)[:kept] = unwrap(x).reshape(-1)[:kept]
@@ -284,7 +287,7 @@ def set_(
     """Sets a tensor to a whole storage, as copy.deepcopy does.
 
     Raises:
-        NotImplementedError: the arguments describe a part of a storage, which has no bytes.
+        NotImplementedError: if the arguments describe only a part of a storage.
     """
     if offset != 0 or tuple(size) != source.array.shape:
         raise NotImplementedError(
@@ -305,7 +308,7 @@ def convolution(*args: Any) -> Any:
 def convolution_backward(
     gradient: Tensor, x: Tensor, weight: Tensor, *args: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of a convolution with a bias of one element per output channel."""
+    """Returns the gradients of a convolution whose bias has one element per output channel."""
     operator = torch.ops.aten.convolution_backward.default
     results: tuple[Tensor, Tensor, Tensor] = run_on_host(
         operator, gradient, x, weight, [gradient.shape[1]], *args
@@ -315,7 +318,7 @@ def convolution_backward(
 
 @kernel("mm")
 def mm(left: Tensor, right: Tensor) -> Tensor:
-    """Multiplies matrices. A vendor would call its library here."""
+    """Multiplies matrices. A vendor calls its own library here."""
     return wrap(unwrap(left) @ unwrap(right))
 
 
@@ -328,6 +331,6 @@ def relu(x: Tensor) -> Tensor:
 fallback.fallback(run_on_host, "PrivateUse1")
 for view in VIEWS:
     host_kernel(view)
-for lazy in ("Conjugate", "Negative"):  # otherwise torch would first copy to resolve the bit
+for lazy in ("Conjugate", "Negative"):  # otherwise torch makes a copy first, to resolve the bit
     library.impl("_copy_from", torch.library.fallthrough_kernel, lazy)
 fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")

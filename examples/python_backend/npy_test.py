@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests what README.md states about a Python backend; openreg is not loaded."""
+"""Tests the statements of README.md about a Python backend. openreg is not loaded."""
 
 import copy
 import io
@@ -85,7 +85,7 @@ def test_views_share_memory(x: Tensor) -> None:
 
 def test_torch_does_not_know_strides(x: Tensor) -> None:
     assert x.t().is_contiguous()
-    copied = x.t().view(-1)  # an error on other devices
+    copied = x.t().view(-1)  # this is an error on other devices
     copied.zero_()
     assert x.sum().item() == 15
     with pytest.raises(RuntimeError, match="out of bounds for storage of size 0"):
@@ -234,8 +234,9 @@ def test_devices_do_not_mix(x: Tensor) -> None:
         x + torch.ones(2, 3)
 
 
-# The abort depends on the machine's load. This program therefore injects a delay: a hook keeps the
-# autograd thread busy when the program ends. `last` is registered first, so it runs after the wait.
+# Whether the process aborts depends on the machine's load. Therefore this program injects a delay:
+# a hook keeps the autograd thread busy when the program ends. `last` is registered first, so it
+# runs after the wait.
 EXIT = """
 import atexit, threading, time
 ended = []

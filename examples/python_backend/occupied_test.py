@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Importing npy fails if openreg is loaded, and does not change openreg."""
+"""If openreg is loaded, importing npy fails and does not change openreg."""
 
 import pytest
 import torch

@@ -9,7 +9,7 @@ from examples.python_backend import npy
 
 
 def train(device: str, steps: int) -> list[float]:
-    """Fits a curve of points without noise and returns the loss of each step.
+    """Fits a network to points of a sine curve without noise; returns the loss of each step.
 
     Args:
         device: the device of the network and the points.

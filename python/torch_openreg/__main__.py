@@ -22,16 +22,16 @@ from typing import Any
 
 from torch_openreg.name import DEVICE_TYPE, PACKAGE
 
-# Seconds after which the program assumes that it hangs, and ends itself.
+# The time in seconds after which the program assumes that it hangs, and exits.
 _HANG_TIMEOUT = 120.0
 
 _say = functools.partial(print, flush=True)
 
 
 def _examine(report: dict[str, Any], index: int) -> None:
-    """Fill in the report and print each line at once, so that a hang or crash shows how far it got.
+    """Fill in the report and print each line immediately, so that a hang or crash shows its place.
 
-    Any of the imports can fail, so each runs only after the previous one has succeeded.
+    Any import can fail, so each import runs only after the previous one has succeeded.
     """
 
     def version(name: str, text: str) -> None:
@@ -98,7 +98,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit status; wrong flags raise SystemExit(2)."""
+    """Run the program and return its exit status. Wrong flags raise SystemExit(2)."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {PACKAGE}",
         description="Reports what is installed and checks the device.",
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="index (default: 0)")
     flags = parser.parse_args(arguments)
     report: dict[str, Any] = {"passed": False, "error": "", "versions": {}, "devices": []}
-    # Until the checks run, "advice" says what to do if the next step fails.
+    # Before the checks run, "advice" is what to do if the next step fails.
     report |= {"checks": [], "advice": f"pip install --force-reinstall {PACKAGE}"}
     with contextlib.redirect_stdout(io.StringIO() if flags.json else sys.stdout):
         try:
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Print stacks on a crash or a hang.
+    # Print stack traces on a crash or a hang.
     faulthandler.enable()
     faulthandler.dump_traceback_later(_HANG_TIMEOUT, exit=True)
     sys.exit(main())

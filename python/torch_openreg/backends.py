@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The module ``torch.backends.openreg``: what this build supports.
 
-The device runs CPU kernels, so the settings of the CPU's compute libraries apply:
+The device runs CPU kernels, so the settings of the CPU's compute libraries also apply to it:
 ``torch.backends.mkldnn``, ``torch.backends.mkl``, ``torch.set_float32_matmul_precision``. The
 attention setting, ``torch.nn.attention.sdpa_kernel``, applies to all devices.
 """
@@ -12,7 +12,7 @@ __all__ = ["is_available", "is_built"]
 
 
 def is_built() -> bool:
-    """Return whether the device's libraries are installed: always True when this module exists."""
+    """Return whether the device's libraries are installed: always True if this module exists."""
     return True
 
 

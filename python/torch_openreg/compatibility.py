@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks whether this package's libraries can be loaded here, before they are loaded.
 
-With a different version of torch, loading the libraries would at best fail with an undefined
-symbol, and at worst crash. Errors that the loader itself reports are not checked here: a missing
-file, a C library that is too old, a wrong architecture. The libraries need no processor features
-beyond baseline x86-64; torch checks the processor for its own kernels.
+With a different version of torch, loading the libraries would at best fail with an undefined symbol
+and at worst crash. Errors that the loader reports itself are not checked: a missing file, an
+outdated C library, a wrong architecture. The libraries require no processor features beyond
+baseline x86-64. torch checks the processor for its own kernels.
 """
 
 import sys
@@ -25,11 +25,12 @@ def require_compatible(device_type: str) -> None:
         device_type: the device's name, which must not be registered yet.
 
     Raises:
-        ImportError: with the required version, the version found, and what to do.
+        ImportError: if a check fails; the message states the cause and what to do.
     """
     _require_python()
     _require_torch()
-    # Allow a second attempt if an earlier import failed after the libraries were loaded.
+    # If an earlier import failed after it had loaded the libraries, PrivateUse1 is already in use
+    # by them. Allow a second attempt.
     if f"{PACKAGE}._C" not in sys.modules:
         _require_place(device_type)
 
@@ -71,9 +72,9 @@ def _require_torch() -> None:
 
 
 def _require_place(device_type: str) -> None:
-    """Raise if PrivateUse1 is taken: registering a second device there would abort the process."""
+    """Raise if PrivateUse1 is taken: a second registration would abort the process."""
     owner: str = torch._C._get_privateuse1_backend_name()
-    # A device may register kernels without renaming PrivateUse1.
+    # A device may have registered kernels without renaming PrivateUse1.
     if owner == "privateuseone" and not torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):

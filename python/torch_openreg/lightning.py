@@ -8,9 +8,9 @@
     lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg", devices=1)
     lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg_ddp", devices=2)
 
-Lightning handles only its built-in devices correctly. For any other device its default strategy
-puts the model on the CPU, its mixed precision is CUDA's, and it sets up DDP on a CUDA stream. The
-strategies registered here derive from Lightning's and avoid these errors.
+Lightning supports only its built-in devices correctly. For any other device, its default strategy
+puts the model on the CPU, it uses CUDA's mixed precision, and it sets up DDP on a CUDA stream. The
+strategies registered here are derived from Lightning's and avoid these errors.
 """
 
 from types import ModuleType
@@ -28,7 +28,7 @@ def register(package: ModuleType) -> None:
 
     Args:
         package: the module that contains Trainer or Fabric: ``lightning.pytorch``,
-            ``lightning.fabric``, or the same under their other names. Each has its own registries.
+            ``lightning.fabric``, or the same under their other names. Each has separate registries.
     """
     accelerators, strategies = package.accelerators, package.strategies
     of_trainer = hasattr(accelerators, "AcceleratorRegistry")
@@ -44,7 +44,7 @@ def register(package: ModuleType) -> None:
 
 def _accelerator(package: ModuleType) -> type:
     class Accelerator(package.accelerators.Accelerator):  # type: ignore[name-defined, misc]
-        """Describes this process's devices to Lightning."""
+        """Describes the devices of this process to Lightning."""
 
         def setup_device(self, device: torch.device) -> None:
             if device.type != DEVICE_TYPE:
@@ -113,7 +113,7 @@ def _indices(devices: int | str | list[int], count: int) -> list[int]:
 
 
 def _with_precision(package: ModuleType, base: type, name: str) -> type:
-    """Derive a strategy whose property ``name`` replaces CUDA's mixed precision with ours."""
+    """Derive a strategy whose property ``name`` uses our mixed precision instead of CUDA's."""
     mixed_precision: Any = package.plugins.MixedPrecision
     inherited = getattr(base, name)
 
@@ -129,7 +129,7 @@ def _single_device(package: ModuleType, precision: str) -> type:
     base: Any = _with_precision(package, package.strategies.SingleDeviceStrategy, precision)
 
     class SingleDeviceStrategy(base):  # type: ignore[misc]
-        """Runs on the device in ``parallel_devices``, set by Trainer's or Fabric's connector."""
+        """Runs on the device that Trainer's or Fabric's connector sets in ``parallel_devices``."""
 
         strategy_name = DEVICE_TYPE
 
@@ -160,8 +160,8 @@ def _ddp(package: ModuleType, precision: str) -> type:
     class DDPStrategy(base):  # type: ignore[misc]
         """Runs one process per device.
 
-        The model is on its device already, so DDP needs no device indices. With them, Lightning
-        would create a CUDA stream.
+        The model is already on its device, so DDP needs no device indices. If Lightning passed
+        device indices, it would create a CUDA stream.
         """
 
         strategy_name = DDP

@@ -5,7 +5,7 @@
 DEVICE_TYPE = "openreg"
 MODULE = f"torch.{DEVICE_TYPE}"
 
-# This package and its distribution. Import statements repeat the name.
+# The name of this package and of its distribution. Import statements repeat this name.
 PACKAGE = "torch_openreg"
 
 # The backend in torch.distributed.init_process_group("occl").

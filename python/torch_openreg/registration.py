@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Registers the device with torch when this module is imported: once per process, in any thread.
 
-This is a separate module because two importers need it: the package, and the entry point that torch
-calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits until torch
-has been imported. Meanwhile torch's entry point registers the device in the first thread.
+This is a separate module because it is imported both by the package and by the entry point that
+torch calls. If one thread imports ``torch`` and another imports ``torch_openreg``, the second
+thread waits until torch has been imported. Meanwhile torch's entry point registers the device in
+the first thread.
 """
 
 import atexit
@@ -23,9 +24,9 @@ from torch_openreg.name import DEVICE_TYPE, PACKAGE
 def _register() -> None:
     """Register the device with torch, in this order: libraries, name, module, methods, compiler.
 
-    If the libraries cannot be loaded, torch stays unchanged. The name must precede the module,
-    which torch stores under that name, and both must precede the first factory call.
-    generate_methods_... cannot run twice.
+    If the libraries cannot be loaded, torch is not changed. The name must be registered before the
+    module, because torch stores the module under this name. Both must be registered before the
+    first factory call. generate_methods_... cannot run twice.
     """
     if getattr(getattr(torch, DEVICE_TYPE, None), "__name__", None) == f"{PACKAGE}.openreg":
         return

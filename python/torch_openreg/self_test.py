@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks properties that can differ between machines, for ``python -m torch_openreg``.
 
-These are memory, threads, the kernels selected for the processor, and the installation; the test
-suite checks the rest. Each check restores the current device, random state and memory.
+These properties are memory, threads, the kernels selected for the processor, and the installation.
+The test suite checks everything else. Each check restores the current device, the random state and
+memory.
 """
 
 import gc
@@ -21,10 +22,10 @@ _BUSY_MS = 20
 
 
 def run(name: str, index: int = 0) -> str:
-    """Run one of CHECKS on the device with that index; return the failure, or an empty string.
+    """Run one of CHECKS on the device with the given index; return its failure or an empty string.
 
     Raises:
-        NotImplementedError: the check is about an optional feature, which the driver does not have.
+        NotImplementedError: if the check requires an optional feature that the driver lacks.
     """
     device = torch.device(DEVICE_TYPE, index)
     try:
@@ -34,7 +35,7 @@ def run(name: str, index: int = 0) -> str:
     except Exception as error:
         if name in _OPTIONAL and isinstance(error, NotImplementedError):
             raise
-        return " ".join(f"{type(error).__name__}: {error}".split())  # joins lines
+        return " ".join(f"{type(error).__name__}: {error}".split())  # joins the lines
     return ""
 
 
@@ -50,7 +51,7 @@ def _compare(what: str, found: torch.Tensor, expected: torch.Tensor, tolerance: 
 
 
 def _numbers(*shape: int) -> torch.Tensor:
-    """Return random numbers that are the same in each run."""
+    """Return random numbers that are the same in every run."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(11))
 
 
@@ -114,7 +115,7 @@ def _operators(device: torch.device) -> None:
         results = {
             "layer_norm": normal,
             "gelu of a product": hidden,
-            "sum of a selection": hidden[hidden > 0].sum(),  # nonzero is a fallback
+            "sum of a selection": hidden[hidden > 0].sum(),  # nonzero uses the fallback
             "sort": hidden.sort(dim=0).values,
             "cross_entropy": functional.cross_entropy(hidden, torch.arange(33).to(where) % 17),
         }
@@ -151,7 +152,7 @@ _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/d
 # Checks of features that a driver may lack.
 _OPTIONAL = frozenset({"graphs"})
 
-#: Maps each check's name to its function and the advice for a failure. The order matters: later
+#: The function of each check, and the advice for its failure, by name. The order matters: later
 #: checks rely on earlier ones.
 CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {
     "memory": (_memory, _MEMORY),

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The versions of this package and of the software its libraries were compiled against."""
+"""The versions of this package and of the software that its libraries were compiled against."""
 
 import re
 from pathlib import Path
 
 __version__ = "0.1.0"
 
-#: The only torch release that the libraries support. torch's C++ API changes with each release.
+#: The only torch release that the libraries support, because torch's C++ API changes in each one.
 TORCH_VERSION = "2.13.0"
 
 
 def python_versions() -> list[str]:
-    """Return the Python releases whose extension module is installed: ``["3.11"]`` for a wheel.
+    """Return the Python releases with an installed extension module, as in ``["3.11"]``.
 
-    The name of the module's file says for which release it was built. The rest of the package is
-    the same for all of them.
+    The file name of an extension module contains the Python release for which it was built. A wheel
+    has one such file. The rest of the package is the same for all releases.
     """
     names = [path.name for path in Path(__file__).parent.glob("_C.*.so")]
     found = [re.match(r"_C\.cpython-3(\d+)-", name) for name in names]

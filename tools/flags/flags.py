@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parses command line flags for the examples and benchmarks; reports a wrong flag in one line."""
+"""Parses the command line flags of examples and benchmarks; reports a wrong flag in one line."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ PICTURES = frozenset({".png", ".svg", ".pdf"})
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):
-    """A help formatter that shows a default only if it is informative."""
+    """A help formatter that shows only informative default values."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, False, ""):
@@ -22,7 +22,7 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class Flags(argparse.ArgumentParser):
-    """A parser that reports an error in one line and shows defaults in its help.
+    """A parser that reports an error in one line and shows default values in its help.
 
     Args:
         prog: the program's name.
@@ -40,7 +40,7 @@ class Flags(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Prints the message and ends the program with status 2."""
+        """Prints the message and exits with status 2."""
         self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
 
 
@@ -48,7 +48,7 @@ def device(text: str) -> torch.device:
     """Returns the device with the given name.
 
     Raises:
-        argparse.ArgumentTypeError: this machine has no such device; the message lists those it has.
+        argparse.ArgumentTypeError: if there is no such device; the message lists the existing ones.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     counts = {"cpu": 1}
@@ -59,7 +59,7 @@ def device(text: str) -> torch.device:
     try:
         chosen = torch.device(text)
     except RuntimeError:
-        chosen = torch.device("meta")  # text is not a device name: the error is raised below
+        chosen = torch.device("meta")  # the text is not a device name; the error is raised below
     if (chosen.index or 0) < counts.get(chosen.type, 0):
         return chosen
     found = ", ".join(f"{kind} ({count})" for kind, count in counts.items())
@@ -67,7 +67,7 @@ def device(text: str) -> torch.device:
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Returns the type of a flag that takes an integer of at least `least`."""
+    """Returns the parser of a flag whose value is an integer of at least `least`."""
 
     def number(text: str) -> int:
         if not text.isascii() or not text.isdigit() or int(text) < least:
@@ -80,11 +80,11 @@ def whole_number(least: int) -> Callable[[str], int]:
 def output(text: str) -> Path:
     """Returns the absolute path of a file that can be written.
 
-    `bazel run` starts a program in another folder. A relative path therefore refers to the folder
-    where the user typed the command.
+    `bazel run` starts a program in another folder. Therefore a relative path is resolved from the
+    folder in which the user typed the command.
 
     Raises:
-        argparse.ArgumentTypeError: the file cannot be written.
+        argparse.ArgumentTypeError: if the file cannot be written.
     """
     path = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), text).absolute()
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -93,10 +93,10 @@ def output(text: str) -> Path:
 
 
 def picture(text: str) -> Path | None:
-    """Returns the path of an image as `output` does, or None for "none".
+    """Returns the path of an image file, as `output` does, or None for "none".
 
     Raises:
-        argparse.ArgumentTypeError: the file cannot be written, or its suffix is not in PICTURES.
+        argparse.ArgumentTypeError: if the file cannot be written, or its suffix is not in PICTURES.
     """
     if text == "none":
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that flags accept valid values and that invalid ones are reported in one line."""
+"""Flags accept valid values and report each invalid value in one line."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ from tools.flags import flags
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Passes a folder as `bazel run` passes the folder in which the user ran it."""
+    """Sets the variable in which `bazel run` passes the user's working directory."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 

@@ -6,11 +6,12 @@
 - Files, folders and targets in backticks exist. A file without a folder may be anywhere.
 - ./bazelw commands name targets of a BUILD file.
 - A code block below `<!-- from: FILE -->` is in that file, except for indentation and empty lines.
-  A line `...` in the block stands for omitted lines.
-- docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other.
+  A line `...` in the block represents omitted lines.
+- docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other rows.
 - docs/torch_internals.md names tests that exist, and files that contain the row's symbol.
 
-Each check takes the tree as `files`, a list of names relative to root, and returns its findings.
+The argument `files` of a check lists all files of the tree, relative to root. A check returns its
+findings.
 """
 
 import re
@@ -31,18 +32,18 @@ _VARIABLE = re.compile(r"(?:[\"'`]|\$\{?)(OPENREG_[A-Z0-9_]*[A-Z0-9])\b")
 
 
 def pages(files: Iterable[str]) -> list[str]:
-    """Returns the pages among files."""
+    """Returns the pages among the given files."""
     return [name for name in files if name.endswith(".md")]
 
 
 def slug(heading: str) -> str:
-    """Returns the anchor that GitHub gives a heading."""
+    """Returns the anchor that GitHub generates for a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
 def anchors(text: str) -> set[str]:
-    """Returns the anchors of a page. As on GitHub, a repeated heading's anchor gets a number."""
+    """Returns the anchors of a page. As on GitHub, repeated headings have numbered anchors."""
     found: dict[str, int] = {}
     result = set()
     for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
@@ -53,7 +54,7 @@ def anchors(text: str) -> set[str]:
 
 
 def code_lines(lines: Sequence[str]) -> list[bool]:
-    """Returns whether each line of a page is code: fenced, or indented after an empty line."""
+    """Returns for each line whether it is code: fenced, or indented after an empty line."""
     result = []
     fenced = False
     indented = False
@@ -79,7 +80,7 @@ def code_lines(lines: Sequence[str]) -> list[bool]:
 
 
 def prose(text: str) -> str:
-    """Returns a page with an empty line in place of each code line, so line numbers are kept."""
+    """Returns a page in which code lines are empty. The line numbers do not change."""
     lines = text.split("\n")
     return "\n".join(
         "" if code else line for line, code in zip(lines, code_lines(lines), strict=True)
@@ -87,7 +88,7 @@ def prose(text: str) -> str:
 
 
 def matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
-    """Yields the matches in a text, each with its line number."""
+    """Yields all matches in a text with their line numbers."""
     for number, line in enumerate(text.split("\n"), 1):
         for match in pattern.finditer(line):
             yield number, match
@@ -127,7 +128,7 @@ def broken_links(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
-    """Finds files and folders that are named in backticks but do not exist."""
+    """Finds files and folders that pages name in backticks but that do not exist."""
     top = {name.partition("/")[0] for name in files if "/" in name}
     names = {PurePosixPath(name).name for name in files}
     suffixes = {suffix for name in files for suffix in _tails(name)}
@@ -150,7 +151,7 @@ def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def _tails(name: str) -> Iterator[str]:
-    """Yields the path of a file, and its remainder below each of its folders."""
+    """Yields a file's path, and the rest of the path below each of its folders."""
     parts = name.split("/")
     for start in range(len(parts)):
         yield "/".join(parts[start:])
@@ -159,7 +160,8 @@ def _tails(name: str) -> Iterator[str]:
 def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
     """Finds labels in backticks and in commands that no BUILD file defines.
 
-    Target names are searched in the text of BUILD files, because a list there may contain them.
+    The function searches for target names in the text of BUILD files, because a list in a BUILD
+    file may contain them.
     """
     builds = {
         str(PurePosixPath(name).parent): (root / name).read_text()
@@ -176,7 +178,8 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
             for span in spans:
                 if "://" in span or not ("bazelw" in span or span.startswith("//")):
                     continue
-                # Outside a command, a label may also mean a package without a target of that name.
+                # Outside a command, a label may also mean a package that has no target with the
+                # package's name.
                 command = "bazelw" in span
                 for match in _LABEL.finditer(span.partition(" #")[0]):
                     if not (
@@ -198,7 +201,7 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
     name = target or PurePosixPath(package).name
     if name == "all":
         return True
-    # In a name such as first_launches_in_%s_test, %s stands for an element of a list.
+    # In a name such as first_launches_in_%s_test, %s represents an element of a list.
     candidates = re.findall(r'"([\w.%\-/]+)"', builds[package])
     return any(
         name == found or ("%s" in found and re.fullmatch(found.replace("%s", r"\w+"), name))
@@ -207,7 +210,7 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
 
 
 def changed_code(root: Path, files: Sequence[str]) -> list[str]:
-    """Finds code blocks that differ from the file from which they are quoted."""
+    """Finds code blocks that differ from the file that they quote."""
     found = []
     for page in pages(files):
         lines = (root / page).read_text().split("\n")
@@ -246,9 +249,9 @@ def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
 
 
 def _lost(block: Sequence[str], source: Sequence[str]) -> str:
-    """Returns a line from the first part of the block that source lacks; "" if it lacks none.
+    """Returns a line of the first part that is not in the source, or "" if all parts are in it.
 
-    Lines `...` separate the parts, which must be in the source in the same order.
+    Lines `...` divide the block into parts. These must be in the source in the same order.
     """
     position = 0
     parts: list[list[str]] = [[]]
@@ -267,7 +270,7 @@ def _lost(block: Sequence[str], source: Sequence[str]) -> str:
 
 
 def settings(root: Path, files: Sequence[str]) -> list[str]:
-    """Finds variables that sources read and docs/settings.md does not list, and the reverse."""
+    """Finds variables that sources read but docs/settings.md does not list, and the reverse."""
     if SETTINGS not in files:
         return [f"{SETTINGS}: missing"]
     read: dict[str, str] = {}
@@ -293,10 +296,10 @@ def settings(root: Path, files: Sequence[str]) -> list[str]:
 def internals(root: Path, files: Sequence[str]) -> list[str]:
     """Finds rows of docs/torch_internals.md (| symbol | files | test |) that do not match the tree.
 
-    Each code span in the first cell must occur in one of the files in the second cell: torch
-    modules and headers by their full name, other symbols by their last component. The last cell
-    names a test file or target. Every private torch module or header that a component uses needs
-    a row.
+    Each code span in the first cell must occur in a file of the second cell. torch modules and
+    headers must occur with their full name, other symbols with their last component. The last cell
+    must name a test file or target. Each private torch module or header that a component uses must
+    have a row.
     """
     if INTERNALS not in files:
         return [f"{INTERNALS}: missing"]
@@ -336,7 +339,7 @@ def internals(root: Path, files: Sequence[str]) -> list[str]:
     return found + _unnamed(root, files, named)
 
 
-# Components whose use of torch's private parts must be listed in docs/torch_internals.md.
+# The components whose use of private parts of torch must be listed in docs/torch_internals.md.
 _COMPONENTS = re.compile(
     r"(amp|aten|autoload|compile|distributed|profiler|python|runtime)/(?!.*_(test|benchmark)\.)"
 )
@@ -349,7 +352,7 @@ _PRIVATE_HEADER = re.compile(
 
 
 def _unnamed(root: Path, files: Sequence[str], named: set[str]) -> list[str]:
-    """Finds private modules and headers of torch that components use and that no row names."""
+    """Finds private modules and headers of torch that components use but no row names."""
     used: dict[str, str] = {}
     for name in files:
         if not _COMPONENTS.match(name) or not name.endswith((".py", ".cc", ".h", ".cc.jinja")):
@@ -371,11 +374,11 @@ def check(root: Path, files: Sequence[str]) -> str:
     """Runs all checks.
 
     Args:
-        root: the top of the source tree.
+        root: the root folder of the source tree.
         files: all files of the tree, relative to root.
 
     Returns:
-        The findings, one per line; empty if there are none.
+        The findings, one per line. The text is empty if there are none.
     """
     checks = (
         long_lines,

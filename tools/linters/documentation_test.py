@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that errors planted in a small tree are found, and that a correct tree has no findings."""
+"""Errors that are planted in a small tree are found, and a correct tree has no findings."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h
 
 
 def check(tmp_path: Path, **changes: str) -> str:
-    """Writes the correct tree with other contents of some files, and returns all findings."""
+    """Writes the correct tree with changes to some files, and returns all findings."""
     tree = dict(SOUND)
     for key, text in changes.items():
         name = {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs every linter: ./bazelw run //tools:lint [-- [--fix] [--only TOOL] [FOLDER...]]
 
-Prints one line per tool, followed by its findings. The exit status is 0 if no tool found anything.
+The program prints one line per tool, followed by the tool's findings. The exit status is 0 if there
+are no findings.
 """
 
 import argparse
@@ -16,29 +17,29 @@ from pathlib import Path
 from tools import bazel_workspace
 from tools.linters import documentation, words
 
-# The folder of programs in the environment that runs this program.
+# The folder of the programs in the Python environment that runs this program.
 _BIN = Path(sys.prefix) / "bin"
-# The dictionary for codespell, and the phrases that codespell cannot match.
+# The dictionary for codespell, and the list of phrases, which codespell does not support.
 _WORDS = "tools/linters/words.txt"
 _PHRASES = "tools/linters/phrases.txt"
 
 
 @dataclass(frozen=True)
 class Linter:
-    """A tool: the files that it reads, and how to run it."""
+    """A tool, with the files that it reads and the function that runs it."""
 
     name: str
-    # Files to check, relative to the top of the tree.
+    # The files to check, relative to the root folder of the tree.
     files: Sequence[str]
     # Returns the findings, or an empty text if there are none. If the argument is true, the tool
-    # first fixes what it can.
+    # first fixes the findings that it can fix.
     run: Callable[[bool], str]
-    # Whether the tool can fix findings itself.
+    # Whether the tool itself can fix findings.
     fixes: bool = True
 
 
 def is_shell(path: Path) -> bool:
-    """Returns whether a file is a shell script, by its name or its first line."""
+    """Returns whether a file is a shell script, according to its name or its first line."""
     if path.suffix:
         return path.suffix == ".sh"
     with path.open("rb") as file:
@@ -53,7 +54,7 @@ def is_starlark(path: Path) -> bool:
 def is_prose(name: str) -> bool:
     """Returns whether a file may contain this project's comments, docs or messages.
 
-    Lists of forbidden words and recorded outputs of programs are excluded.
+    Lists of forbidden words and recorded program outputs are excluded.
     """
     path = Path(name)
     return not (
@@ -65,14 +66,14 @@ def is_prose(name: str) -> bool:
 
 
 def source_files(root: Path, folders: Sequence[str]) -> list[str]:
-    """Returns the files in folders that git tracks or would track, relative to root and sorted.
+    """Returns the files that git tracks or would track, as sorted paths relative to root.
 
     Args:
-        root: the top of the source tree.
-        folders: the folders to search, relative to root; all if empty.
+        root: the root folder of the source tree.
+        folders: the folders to search, relative to root; an empty list means all folders.
 
     Raises:
-        SystemExit: git is missing or failed.
+        SystemExit: if git is missing or fails.
     """
     command = [
         "git",
@@ -126,12 +127,12 @@ def clang_tidy(folders: Sequence[str]) -> str:
 
 
 def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter]:
-    """Returns all tools, the fast ones first.
+    """Returns all tools; fast tools come first.
 
     Args:
-        root: the top of the source tree.
-        folders: the folders to check, relative to root; all if empty.
-        buildifier: the program's path.
+        root: the root folder of the source tree.
+        folders: the folders to check, relative to root; an empty list means all folders.
+        buildifier: the path of the program buildifier.
     """
     files = source_files(root, folders)
     cpp = [name for name in files if name.endswith((".cc", ".h"))]
@@ -173,7 +174,7 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
         )
 
     def docs(_fix: bool) -> str:
-        # The whole tree, because a page may name any file.
+        # Check the whole tree, because a page may name any file.
         return documentation.check(root, source_files(root, []))
 
     return [
@@ -193,7 +194,7 @@ def report(tools: Sequence[Linter], fix: bool) -> int:
 
     Args:
         tools: the tools to run, in this order.
-        fix: whether the tools fix what they can.
+        fix: whether the tools fix the findings that they can fix.
 
     Returns:
         The exit status: 0 if there are no findings.
@@ -221,7 +222,7 @@ def report(tools: Sequence[Linter], fix: bool) -> int:
 
 
 def main() -> int:
-    """Reads the command line and runs the linters."""
+    """Parses the command line and runs the linters."""
     parser = argparse.ArgumentParser(prog="./bazelw run //tools:lint --", allow_abbrev=False)
     parser.add_argument("--fix", action="store_true", help="fix what the tools can fix")
     parser.add_argument(

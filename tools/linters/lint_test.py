@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the report of lint, and the selection of files for each tool."""
+"""The report of lint, and the selection of files for each tool."""
 
 from pathlib import Path
 

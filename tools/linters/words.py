@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks spelling and wording of comments, docs and messages.
 
-codespell finds misspelled words with its own dictionary and words.txt. It does not support phrases,
-so this module itself searches for the phrases in phrases.txt.
+codespell finds misspelled words with its own dictionary and with words.txt. It does not support
+phrases, so this module searches for the phrases in phrases.txt.
 """
 
 import bisect
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# Text between two words of a phrase: whitespace, and possibly the start of the next comment line.
+# The text between two words of a phrase: whitespace, and possibly the start of a comment line.
 _GAP = r"\s+(?:(?://+|#|\*|\|)\s*)?"
-# Text before a sentence: the end of the previous one, or the start of a comment, paragraph or cell.
+# The text before a sentence: the end of a sentence, or the start of a comment, paragraph or cell.
 _SENTENCE = r"(?:(?<=[.:;!?]\s)|(?<=//\s)|(?<=[#*|]\s)|(?<=\"\"\")|^)"
 
 
@@ -22,7 +22,7 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
     """Runs codespell and returns its findings, one per line.
 
     Args:
-        root: the top of the source tree; its pyproject.toml has codespell's settings.
+        root: the root folder of the tree; its pyproject.toml contains codespell's settings.
         files: the files to check, relative to root.
         dictionary: the dictionary to use in addition to codespell's own, relative to root.
     """
@@ -36,7 +36,7 @@ def read_phrases(text: str) -> dict[str, str]:
     """Parses the list of phrases and returns a map from each phrase to its replacement.
 
     Raises:
-        ValueError: a line does not have the form PHRASE->USE.
+        ValueError: if a line does not have the form PHRASE->USE.
     """
     phrases = {}
     for line in text.splitlines():
@@ -51,7 +51,7 @@ def read_phrases(text: str) -> dict[str, str]:
 def pattern(phrase: str) -> re.Pattern[str]:
     """Returns the regular expression that matches a phrase.
 
-    A phrase that starts with an uppercase letter is matched only at the start of a sentence.
+    A phrase that starts with an uppercase letter matches only at the start of a sentence.
     """
     words = _GAP.join(re.escape(word) for word in phrase.split())
     if phrase[0].isupper():
@@ -63,7 +63,7 @@ def find_phrases(root: Path, files: Sequence[str], phrases: dict[str, str]) -> s
     """Searches files for phrases and returns the findings, one per line.
 
     Args:
-        root: the top of the source tree.
+        root: the root folder of the source tree.
         files: the files to check, relative to root; binary files are skipped.
         phrases: maps phrases to their replacements.
     """

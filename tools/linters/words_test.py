@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that planted words and phrases are found with their lines, and similar text is not."""
+"""Planted words and phrases are found with their lines, and similar text is not found."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Evaluates this workspace's BUILD files, to find the files of which a target consists.
+"""Evaluates this workspace's BUILD files, to find the files that a target needs.
 
-A BUILD file is also valid Python. It is executed here with functions that record each rule, and so
-are the macros that it loads; no Bazel is needed. Of a `select` on the driver only the branch of the
-minimal driver counts; of any other, all branches. Bazel itself checks the result: a tree in which a
-file is missing does not build.
+A BUILD file is also valid Python. This module executes the file, and the macros that it loads, with
+functions that record each rule, so Bazel is not needed. For a `select` on the driver, only the
+branch of the minimal driver is used. For any other `select`, all branches are used. Bazel itself
+verifies the result, because a tree without a needed file does not build.
 """
 
 import ast
@@ -29,7 +29,7 @@ _NATIVE_RULES = [
     "test_suite",
 ]
 
-# Attributes that name packages or words, not dependencies.
+# Attributes that contain names of packages or words, but no dependencies.
 _NOT_DEPENDENCIES = frozenset(["name", "tags", "visibility", "default_visibility"])
 
 
@@ -43,12 +43,12 @@ def absolute(label: str, package: str) -> str:
 
 
 def path_of(label: str) -> str:
-    """Returns the path of the file that an absolute label names."""
+    """Returns the path of the file with an absolute label."""
     return label.removeprefix("//").replace(":", "/").lstrip("/")
 
 
 def driver_branch(branches: dict[str, Any], package: str) -> str | None:
-    """Returns the key of the minimal driver's branch, or None if the driver does not select it."""
+    """Returns the key of the minimal driver's branch, or None if there is no such branch."""
     for key in branches:
         if absolute(key, package) == MINIMAL_DRIVER:
             return key
@@ -60,11 +60,11 @@ class Target:
     """A rule in a BUILD file."""
 
     label: str
-    # The first line of the top-level statement that defines it.
+    # The first line of the top-level statement that defines the target.
     line: int
-    # Labels of targets and files; words that are neither are among them.
+    # Labels of targets and files, and some words that are not labels.
     uses: set[str]
-    # The rule's name, and what it is called with.
+    # The name of the rule, and its arguments.
     kind: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
 
@@ -80,12 +80,12 @@ class Package:
 
 
 class Workspace:
-    """The BUILD files of a source tree, evaluated when they are asked for.
+    """The BUILD files of a source tree. Each is evaluated when it is first requested.
 
     Args:
-        root: the top of the tree.
-        read: returns the text of a file by its path below root.
-        is_absent: whether to ignore the dependencies on a label.
+        root: the root folder of the tree.
+        read: returns the text of a file, given its path below root.
+        is_absent: returns whether to ignore dependencies on a label.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Workspace:
         self._packages: dict[str, Package | None] = {}
         self._extensions: dict[str, dict[str, Any]] = {}
         self._loads: dict[str, set[str]] = {}
-        # The conditions of `select` since the last rule, to which they belong.
+        # The conditions of each `select` since the last rule. They belong to the next rule.
         self._conditions: set[str] = set()
 
     def package(self, name: str) -> Package | None:
@@ -111,7 +111,7 @@ class Workspace:
         return self._packages[name]
 
     def closure(self, roots: Iterable[str]) -> tuple[set[str], set[str], set[str]]:
-        """Finds the files and other targets of which targets consist.
+        """Finds the files and other targets that targets need.
 
         Args:
             roots: labels of targets.
@@ -120,7 +120,7 @@ class Workspace:
             Labels of the targets, paths of the files, and names of external repositories.
 
         Raises:
-            KeyError: there is no such target.
+            KeyError: if a target does not exist.
         """
         targets: set[str] = set()
         files: set[str] = set()
@@ -157,11 +157,11 @@ class Workspace:
         return targets, files, repositories
 
     def has(self, label: str) -> bool:
-        """Whether an absolute label is that of a target or a file."""
+        """Returns whether a target or a file has this absolute label."""
         return self.target(label) is not None or (self.root / path_of(label)).is_file()
 
     def target(self, label: str) -> Target | None:
-        """Returns the target with an absolute label, or None if there is none."""
+        """Returns the target with an absolute label, or None if there is no such target."""
         package = self.package(label[2:].split(":")[0])
         return None if package is None else package.targets.get(label)
 
@@ -208,11 +208,11 @@ class Workspace:
     def _scope(
         self, record: Callable[..., None], loads: set[str], name: str, caller: str
     ) -> dict[str, Any]:
-        """Returns the names that Starlark defines, and `load`, for one file.
+        """Returns the global names for executing one file: Starlark's built-in names and `load`.
 
         Args:
-            record: is called for each rule.
-            loads: receives the labels that the file loads.
+            record: a function that is called for each rule.
+            loads: a set to which the labels that the file loads are added.
             name: the package of the file.
             caller: the package of the BUILD file that is evaluated.
         """
@@ -244,7 +244,7 @@ class Workspace:
             for local, symbol in {**{symbol: symbol for symbol in symbols}, **renamed}.items():
                 if symbol in known:
                     scope[local] = known[symbol]
-                else:  # of an external repository: a constant, or a rule
+                else:  # the symbol of an external repository is a constant or a rule
                     scope[local] = "" if symbol.isupper() else rule(symbol, set())
 
         scope: dict[str, Any] = {
@@ -266,7 +266,7 @@ class Workspace:
         return scope
 
     def _extension(self, label: str, record: Callable[..., None], caller: str) -> dict[str, Any]:
-        """Executes a .bzl file, whose rules record their arguments when a BUILD file calls them."""
+        """Executes a .bzl file. Its rules record their arguments when a BUILD file calls them."""
         path = self.root / path_of(label)
         loads = self._loads.setdefault(label, set())
         scope = self._scope(record, loads, label[2:].split(":")[0], caller)
@@ -275,7 +275,7 @@ class Workspace:
 
 
 class _Anything:
-    """An object that has every attribute."""
+    """An object with every attribute."""
 
     def __init__(self, make: Callable[[str], Any]) -> None:
         self._make = make
@@ -285,7 +285,7 @@ class _Anything:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Yields all strings of an attribute, and the labels in its $(location ...)."""
+    """Yields all strings in an attribute's value, and the labels in $(location ...)."""
     if isinstance(value, str):
         yield value
         yield from re.findall(r"\$\((?:location|execpath|rootpath) ([^)]+)\)", value)
@@ -299,7 +299,7 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def _defaults(made: dict[str, Any]) -> Iterator[str]:
-    """Yields the labels that a rule uses although no attribute names them."""
+    """Yields the labels that a rule uses by default, without an attribute in the BUILD file."""
     for attribute in (made.get("attrs") or {}).values():
         default = attribute.get("default")
         if isinstance(default, str) and default.startswith("//"):

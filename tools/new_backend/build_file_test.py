@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""BUILD files: the files that a target needs, and the part of a BUILD file that remains."""
+"""Evaluates BUILD files: which files a target needs, and which part of a BUILD file remains."""
 
 import textwrap
 from pathlib import Path
@@ -121,7 +121,7 @@ def library(name, srcs, deps, visibility):
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A small workspace."""
+    """Return the folder of a small workspace."""
     for path, text in {
         "a/BUILD.bazel": BUILD,
         "a/minimal.cc": "",

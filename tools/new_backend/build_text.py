@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Removes the targets that are not kept from the text of a BUILD file.
 
-Everything else of the text stays as it is, with its comments and its order.
+The rest of the text, including its comments and its order, does not change.
 """
 
 import ast
@@ -14,7 +14,7 @@ from tools.new_backend.build_file import Package, absolute, driver_branch
 
 @dataclass(frozen=True)
 class _Edit:
-    """Replaces text[start:end]."""
+    """Replaces text[start:end] with ``text``."""
 
     start: int
     end: int
@@ -22,7 +22,7 @@ class _Edit:
 
 
 class _Text:
-    """A text with the offsets of the nodes that Python's parser finds in it."""
+    """A text, with the offsets of the nodes that Python's parser finds in it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -32,12 +32,12 @@ class _Text:
             self._starts.append(self._starts[-1] + len(line))
 
     def offset(self, line: int, column: int) -> int:
-        """Returns an offset; lines count from 1, columns are bytes of UTF-8."""
+        """Returns an offset. Lines are counted from 1, and columns are bytes of UTF-8."""
         prefix = self.lines[line - 1].encode()[:column]
         return self._starts[line - 1] + len(prefix.decode())
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Returns the offsets at which a node begins and ends."""
+        """Returns the offsets of the start and the end of a node."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return (
@@ -51,9 +51,9 @@ class _Text:
         return len(text) - len(text.lstrip(" "))
 
     def statement(self, node: ast.stmt) -> _Edit:
-        """Returns the removal of a statement, with the comment above it and an empty line below.
+        """Returns the edit that removes a statement, the comment above and an empty line below.
 
-        The comment at the top of the file stays, and so does the empty line below a group of
+        The comment at the top of the file is not removed, nor is the empty line below a group of
         statements.
         """
         first, last = node.lineno, node.end_lineno or node.lineno
@@ -70,7 +70,7 @@ class _Text:
         return _Edit(self._starts[first - 1], self._starts[last])
 
     def element(self, start: int, end: int) -> _Edit:
-        """Returns the removal of an element of a list or dictionary, with its comma."""
+        """Returns the edit that removes an element of a list or dictionary, with its comma."""
         comma = re.compile(r"\s*,").match(self.text, end)
         end = comma.end() if comma else end
         while self.text[start - 1] == " ":
@@ -82,7 +82,7 @@ class _Text:
         return _Edit(start, end)
 
     def apply(self, edits: list[_Edit]) -> str:
-        """Returns the text after edits that do not overlap."""
+        """Returns the text after the given edits, which must not overlap."""
         text = self.text
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
             text = text[: edit.start] + edit.text + text[edit.end :]
@@ -90,15 +90,15 @@ class _Text:
 
 
 def shorten(package: Package, targets: set[str], is_kept: Callable[[str], bool]) -> str:
-    """Returns the text of a BUILD file with the given targets only.
+    """Returns the text of a BUILD file with only the given targets.
 
     Args:
         package: the evaluated BUILD file.
-        targets: labels of the targets that are kept.
-        is_kept: whether the file or target of a label is in the tree, for labels in lists.
+        targets: the labels of the targets to keep.
+        is_kept: returns whether a label in a list is the label of a file or target in the tree.
 
     Returns:
-        The text, in which each `select` on the driver is replaced by the minimal driver's branch.
+        The text. Each `select` on the driver is replaced with the minimal driver's branch.
     """
     text = _Text(package.text)
     edits: list[_Edit] = []
@@ -127,12 +127,12 @@ def shorten_extension(text: str, package: str, is_kept: Callable[[str], bool]) -
     """Returns the text of a .bzl file without the labels that are not kept.
 
     Args:
-        text: the file, whose dictionaries may have keys such as //a:b_test.py::test_name.
-        package: the path of its folder.
-        is_kept: whether to keep a label; a word that is no label must be kept.
+        text: the file's text; its dictionaries may have keys such as //a:b_test.py::test_name.
+        package: the path of the file's folder.
+        is_kept: returns whether to keep a label; must be true for a word that is not a label.
 
     Returns:
-        The text, with the minimal driver's branch of each `select` on the driver, and without
+        The text, with the minimal driver's branch for each `select` on the driver, and without
         private constants that it does not use.
     """
 
@@ -163,11 +163,11 @@ def shorten_extension(text: str, package: str, is_kept: Callable[[str], bool]) -
 
 
 def without(text: str, is_dropped: Callable[[str, str | None], bool]) -> str:
-    """Returns the text of a WORKSPACE file without some calls, and loads that only they use.
+    """Returns the text of a WORKSPACE file without some calls and the loads that only they use.
 
     Args:
-        text: the file.
-        is_dropped: whether to drop a call, by the name of the function and its argument `name`.
+        text: the file's text.
+        is_dropped: returns whether to drop a call, given the function's name and argument `name`.
     """
     located = _Text(text)
     edits = []
@@ -185,7 +185,7 @@ def without(text: str, is_dropped: Callable[[str, str | None], bool]) -> str:
 
 
 def _called(node: ast.stmt) -> str:
-    """Returns the name of the function that a statement calls."""
+    """Returns the name of the function that a statement calls, or ""."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         function = node.value.func
         return function.id if isinstance(function, ast.Name) else ""
@@ -193,7 +193,7 @@ def _called(node: ast.stmt) -> str:
 
 
 def _file_names(node: ast.stmt) -> Iterator[str]:
-    """Yields the strings in a call of exports_files, except those of its visibility."""
+    """Yields the strings in a call of exports_files, except those in its visibility."""
     for item in ast.walk(node):
         if (
             isinstance(item, ast.Constant)
@@ -210,7 +210,7 @@ def _within(
     dropped: set[str],
     is_kept: Callable[[str], bool],
 ) -> Iterator[_Edit]:
-    """Yields the edits within a statement that is kept."""
+    """Yields the edits inside a statement that is kept."""
     pending: list[ast.AST] = [node]
     while pending:
         item = pending.pop()
@@ -246,7 +246,7 @@ def _within(
 
 
 def _driver_select(node: ast.expr, package: str) -> ast.expr | None:
-    """Returns the branch of the minimal driver, if a node is a `select` on the driver."""
+    """If a node is a `select` on the driver, returns the branch of the minimal driver."""
     if not (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -264,7 +264,7 @@ def _driver_select(node: ast.expr, package: str) -> ast.expr | None:
 
 
 def _replaced(text: _Text, node: ast.expr, branch: ast.expr) -> _Edit:
-    """Returns the replacement of a `select` by a branch, with the indentation of the `select`."""
+    """Returns the edit that replaces a `select` with a branch, indented like the `select`."""
     start, end = text.span(branch)
     assert branch.end_lineno is not None
     excess = text.indentation(branch.end_lineno) - text.indentation(node.lineno)

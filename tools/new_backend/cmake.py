@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes a build by CMake of the targets that Bazel builds, and what pip needs to call it.
+"""Writes a CMake build of the targets that Bazel builds, and the pip settings to run this build.
 
-CMakeLists.txt is a template with the rules; this module writes the lists for them, targets.cmake
-and tests.cmake, and the fields of the wheel in pyproject.toml. A library of Bazel becomes an object
-library if it is alwayslink, and an archive otherwise: several of them make a shared library or a
-test.
+CMakeLists.txt is a template with the rules. This module writes the lists for these rules,
+targets.cmake and tests.cmake, and the wheel's fields in pyproject.toml. A library in Bazel becomes
+an object library if it is alwayslink, otherwise an archive. A shared library or a test consists of
+several such libraries.
 """
 
 import json
@@ -17,7 +17,7 @@ from tools.new_backend.build_file import Target, Workspace, absolute, path_of
 
 _CODE = {".cc", ".cpp"}
 
-# What CMakeLists.txt calls the external libraries.
+# The names of the external libraries in CMakeLists.txt.
 _EXTERNAL = {
     "@python//:headers": "python_headers",
     "@googletest//:gtest": "googletest",
@@ -33,12 +33,12 @@ _EXTERNAL = {
 
 
 class CMake:
-    """The build of some targets.
+    """The CMake build of some targets.
 
     Args:
-        workspace: the BUILD files.
-        targets: labels of the targets in the tree.
-        files: paths of the files in the tree.
+        workspace: the workspace with the BUILD files.
+        targets: the labels of the targets in the tree.
+        files: the paths of the files in the tree.
     """
 
     def __init__(self, workspace: Workspace, targets: set[str], files: set[str]) -> None:
@@ -49,7 +49,7 @@ class CMake:
         self._targets = [target for target in found if target is not None]
 
     def libraries(self) -> str:
-        """Returns targets.cmake: object libraries, shared libraries, and what is installed."""
+        """Returns targets.cmake: object libraries, shared libraries, and the files to install."""
         lines = [_HEADER.format("The libraries, the extension module and their installation.")]
         shared = [target for target in self._targets if target.arguments.get("linkshared")]
         for target in self._objects(shared):
@@ -62,7 +62,7 @@ class CMake:
         return "\n".join(lines)
 
     def tests(self) -> str:
-        """Returns tests.cmake: the tests in C++, and the objects that only they need."""
+        """Returns tests.cmake: the C++ tests, and the objects that only these tests need."""
         lines = [_HEADER.format("The tests in C++.")]
         shared = [target for target in self._targets if target.arguments.get("linkshared")]
         tests = [target for target in self._targets if target.kind == "cc_test"]
@@ -74,7 +74,7 @@ class CMake:
         for target in tests:
             sources = tuple(self._sources(target))
             objects, archives = self._parts(target)
-            # Tests of the same sources in several environments share a program.
+            # Tests with the same sources in several environments share a program.
             key = (*sources, *objects, *archives)
             if key not in seen:
                 seen[key] = _cmake_name(target.label)
@@ -130,7 +130,7 @@ class CMake:
         return "".join(line + "\n" for line in lines)
 
     def _closure(self, targets: Iterable[Target]) -> Iterator[str]:
-        """Yields the labels of what is compiled or linked into targets, each once, in order."""
+        """Yields the labels of everything that targets compile or link, once each, in order."""
         seen: set[str] = set()
         pending = [target.label for target in targets]
         while pending:
@@ -146,7 +146,7 @@ class CMake:
                 pending.extend(absolute(word, package) for word in dependencies if word)
 
     def _objects(self, targets: Iterable[Target]) -> list[Target]:
-        """Returns the libraries with code that targets link, without the targets themselves."""
+        """Returns the libraries with code that targets link, except the targets themselves."""
         targets = list(targets)
         roots = {target.label for target in targets}
         result = []
@@ -224,7 +224,7 @@ class CMake:
         )
 
     def _actual(self, label: str) -> str:
-        """Follows aliases."""
+        """Returns the label to which an alias refers, or the label itself."""
         target = self._workspace.target(label)
         assert target is not None, label
         if "actual" not in target.arguments:
@@ -245,7 +245,7 @@ class CMake:
         return label.endswith("_shared")
 
     def _installed(self, copies: Target) -> Iterator[str]:
-        """Yields the installation of the files that one rule copies into the wheel."""
+        """Yields the commands that install the files that one rule copies into the wheel."""
         folders: dict[str, list[str]] = {}
         for label, path in copies.arguments["srcs"].items():
             if path_of(label) in self._files:
@@ -260,17 +260,17 @@ _HEADER = """\
 # {}
 """
 
-# What pip installs before it builds.
+# The packages that pip installs before it builds.
 _BACKEND = ["scikit-build-core>=0.10"]
 
 
 def _cmake_name(label: str) -> str:
-    """Returns the name of a target in CMake: runtime_c10_libopenreg_c10."""
+    """Returns the name of a target in CMake, such as runtime_c10_libopenreg_c10."""
     return re.sub(r"\W+", "_", re.sub(r"\.so$", "", label[2:])).strip("_")
 
 
 def _call(function: str, *names: str, **lists: Iterable[Any]) -> str:
-    """Returns a call of a function of CMake, with one line for each item of its lists."""
+    """Returns a call of a CMake function, with one line for each item of its lists."""
     lines = [" ".join([f"{function}({' '.join(names)}"])]
     for keyword, items in lists.items():
         items = list(items)

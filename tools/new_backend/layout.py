@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lays out the sources of a new backend again, because its names differ from ours in length.
+"""Formats the sources of a new backend, because its names differ from ours in length.
 
-The formatters are those of the linters, and their settings are part of the backend.
+The formatters are those of the linters, with the settings in the new backend.
 """
 
 import subprocess
@@ -15,10 +15,10 @@ _BIN = f"{sys.prefix}/bin"
 
 
 def laid_out(tree: Tree) -> Tree:
-    """Returns the files with the lines of C++ and Python broken, and the imports sorted, as ours.
+    """Returns the files after formatting C++ and Python, and sorting imports, as in our sources.
 
     Raises:
-        subprocess.CalledProcessError: a formatter does not accept a file.
+        subprocess.CalledProcessError: if a formatter rejects a file.
     """
     cpp = [path for path in tree if path.endswith((".cc", ".h"))]
     python = [path for path in tree if path.endswith((".py", ".pyi"))]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The names of a new backend, and their substitution for ours in texts and paths.
+"""The names of a new backend, which replace our names in texts and paths.
 
-Everything is derived from the device type, for instance ``my_npu2``:
+All names are derived from the device type, for example ``my_npu2``:
 
 =================  ==================  ===========================================
-ours               of ``my_npu2``      where
+ours               for ``my_npu2``     used for
 =================  ==================  ===========================================
 ``openreg``        ``my_npu2``         device, module, namespace, files, libraries
 ``OpenReg``        ``MyNpu2``          classes
@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# Words that the C++ sources use, or that C++ reserves: a namespace cannot have these names.
+# Words that the C++ sources use or that C++ reserves. A namespace cannot have such a name.
 _CPP_WORDS = """
     amp at aten auto bool c10 case catch char compile const delete device do double enum explicit
     export extern float friend goto inline int long mutable namespace new operator private profiler
@@ -28,9 +28,9 @@ _CPP_WORDS = """
     template this throw torch typedef typename union unsigned using virtual void volatile
 """
 
-# `or` before a capital, at the start of an identifier or of a pattern such as or[A-Z]* or orIpc*.
+# The prefix `or` at the start of an identifier, or of a pattern such as or[A-Z]* or orIpc*.
 _DRIVER_PREFIX = r"(?<![A-Za-z0-9_])or(?=[A-Z]|\[A-Z\])"
-# The article before a name changes with its first letter.
+# The article ("a" or "an") before a name depends on the name's first letter.
 _OURS = re.compile(
     r"(?P<article>(?<![A-Za-z0-9_])[Aa]n [`'\"]?)?"
     rf"(?P<name>openreg|OpenReg|OPENREG|occl|Occl|OCCL|{_DRIVER_PREFIX})"
@@ -38,12 +38,12 @@ _OURS = re.compile(
 
 
 class NameRefused(ValueError):
-    """Raised if the device type cannot be used; the message says why."""
+    """Raised if the device type cannot be used. The message states the reason."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a backend. Make it with `Names.of`, which checks the device type."""
+    """The names of a backend. `Names.of` creates them and checks the device type."""
 
     device: str
 
@@ -52,10 +52,10 @@ class Names:
         """Returns the names of the backend for a device type.
 
         Args:
-            device: lower-case letters, digits and single underscores, a letter first.
+            device: a lower-case letter, then lower-case letters, digits and single underscores.
 
         Raises:
-            NameRefused: torch, Python or C++ uses the name, or it has other characters.
+            NameRefused: if torch, Python or C++ uses the name, or if it has other characters.
         """
         if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", device):
             raise NameRefused(
@@ -74,12 +74,12 @@ class Names:
 
     @property
     def camel(self) -> str:
-        """The name in classes: MyNpu2."""
+        """The name in classes, such as MyNpu2."""
         return "".join(word.capitalize() for word in self.device.split("_"))
 
     @property
     def prefix(self) -> str:
-        """The prefix of the driver's functions and types: myNpu2."""
+        """The prefix of the driver's functions and types, such as myNpu2."""
         return self.camel[0].lower() + self.camel[1:]
 
     def rename(self, text: str) -> str:
@@ -104,7 +104,7 @@ class Names:
 
 
 def _torch_has(name: str) -> bool:
-    """Whether torch has a module of that name, found without an import of torch."""
+    """Returns whether torch has a module with this name. Does not import torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The names in a new backend: what is renamed, and which device types are refused."""
+"""The names in a new backend: which names are replaced, and which device types are refused."""
 
 import pytest
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes a repository with a backend for another device, out of the portable packages of this one.
+"""Writes a repository with a backend for another device, based on this repository's packages.
 
 ./bazelw run //tools/new_backend -- acme --out DIR
 ./bazelw run //tools/new_backend -- --update --out DIR
 
-docs/porting.md describes what comes after it.
+docs/porting.md describes the next steps.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tools.new_backend.update import update
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the flags; ends the program if one is wrong."""
+    """Parses the flags; exits if a flag is wrong."""
     parser = argparse.ArgumentParser(
         prog="new_backend", description=__doc__.splitlines()[0], allow_abbrev=False
     )
@@ -58,7 +58,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _features(text: str) -> tuple[str, ...]:
-    """Returns the features of a list, each once and in the order of their names."""
+    """Returns the features in a list, without duplicates and sorted by name."""
     names = set() if text == "none" else set(text.split(","))
     if unknown := names - parts.FEATURES.keys():
         raise argparse.ArgumentTypeError(
@@ -69,12 +69,12 @@ def _features(text: str) -> tuple[str, ...]:
 
 
 def _folder(text: str) -> Path:
-    """Returns a folder relative to where the user typed the command."""
+    """Returns a folder, relative to the folder in which the user typed the command."""
     return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), text).absolute()
 
 
 def revision(root: Path) -> str:
-    """Returns the commit of the sources, with "-dirty" if they have other changes."""
+    """Returns the commit of the sources, with the suffix "-dirty" if there are other changes."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
         cwd=root,
@@ -86,7 +86,7 @@ def revision(root: Path) -> str:
 
 
 def create(root: Path, flags: argparse.Namespace) -> int:
-    """Writes a new repository; returns the exit status."""
+    """Writes a new repository and returns the exit status."""
     if flags.out.exists() and any(flags.out.iterdir()):
         return _refuse(f"{flags.out} is not empty: give a new folder, or --update")
     try:
@@ -102,7 +102,7 @@ def create(root: Path, flags: argparse.Namespace) -> int:
 
 
 def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
-    """Updates a repository and says what changed; returns the exit status: 1 for conflicts."""
+    """Updates a repository and reports the changes; returns the exit status, 1 for conflicts."""
     try:
         made_of, base = origin.read(flags.out)
         names = Names.of(made_of.device)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The record that a generated repository keeps of its generation, in two files in tools/.
+"""The record of a generation, which consists of two files in tools/ of the generated repository.
 
-``generated.toml`` says from what and with which arguments the repository was made.
-``generated.tar.xz`` has the files as they were written, which an update compares with.
+``generated.toml`` contains the revision of the sources and the arguments of the generation.
+``generated.tar.xz`` contains the generated files, with which an update compares the repository.
 """
 
 import io
@@ -19,7 +19,7 @@ _ARCHIVE = "tools/generated.tar.xz"
 
 
 class NotGenerated(ValueError):
-    """Raised if this program did not write a folder; the message gives the reason."""
+    """Raised if this program did not generate a folder. The message states the reason."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Origin:
     revision: str
 
     def text(self) -> str:
-        """Returns generated.toml."""
+        """Returns the text of generated.toml."""
         return (
             "# SPDX-License-Identifier: BSD-3-Clause\n"
             "#\n"
@@ -45,10 +45,10 @@ class Origin:
 
 
 def read(folder: Path) -> tuple[Origin, Tree]:
-    """Returns the origin of a generated repository, and its files as they were written.
+    """Returns the origin of a generated repository, and its files as they were generated.
 
     Raises:
-        NotGenerated: the folder lacks one of the two files, or they cannot be read.
+        NotGenerated: if the folder lacks one of the two files, or if they cannot be read.
     """
     try:
         record = tomllib.loads((folder / _RECORD).read_text())
@@ -70,7 +70,7 @@ def read(folder: Path) -> tuple[Origin, Tree]:
 
 
 def files(origin: Origin, tree: Tree) -> Tree:
-    """Returns the two files. The same tree gives the same bytes."""
+    """Returns the two files. The same tree results in the same bytes."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:xz") as archive:
         for path, file in sorted(tree.items()):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The parts of a new backend: lists of targets and files, without code.
 
-The files of a target are found from the BUILD files (build_file.py); a file that no target names
-is listed here.
+build_file.py finds the files of a target in the BUILD files. Files that no target names are listed
+here.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 class Feature:
     """A part that a backend may lack.
 
-    rewording.toml says what its absence changes in other files.
+    rewording.toml lists the changes in other files if the part is absent.
     """
 
-    # Its folders and files, and targets that exist only for it.
+    # The feature's folders and files, and the targets that exist only for it.
     paths: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    # Tests that need it, and those of them that stand apart from the installed package.
+    # The tests that need the feature. `bazel_tests` do not use the installed package.
     tests: tuple[str, ...] = ()
     bazel_tests: tuple[str, ...] = ()
 
@@ -64,20 +64,20 @@ FEATURES = {
     ),
 }
 
-# How a backend is built.
+# The builds that a backend can use.
 BUILDS = ("bazel", "cmake")
 
-# What a backend has unless the user says otherwise.
+# The features of a backend, unless the user selects others.
 DEFAULT_FEATURES = ("compile",)
 
-# Everything that a backend has in any case. Each entry brings what it depends on.
+# The targets that every backend has. The dependencies of each target are included.
 TARGETS = [
     "//autoload:wheel",
     "//python:installed",
     "//python:wheel",
 ]
 
-# Programs and tests. A test is listed if it holds on a device that has the minimal driver.
+# Programs and tests. A test is listed if it passes with the minimal driver.
 TESTS = [
     "//amp:autocast_test",
     "//aten/fallback:host_fallback_test",
@@ -114,7 +114,7 @@ TESTS = [
     "//tests:stream_test",
 ]
 
-# Programs that only Bazel builds, and tests that read what Bazel builds or that stand apart from
+# Programs that only Bazel builds, tests that read files built by Bazel, and tests that do not use
 # the installed package.
 BAZEL_TESTS = [
     "//runtime/allocator:caching_allocator_benchmark",
@@ -145,10 +145,10 @@ BAZEL_FILES = [
     "tools/bazelrc/bazel7.bazelrc",
 ]
 
-# The files of a build by Bazel among those that targets consist of, as patterns of fnmatch.
+# Patterns (for fnmatch) of the files that only a build by Bazel needs.
 BAZEL_PATTERNS = ["*BUILD.bazel", "*.bzl", "third_party/*", "tools/pytest_main.py", "tools/wheel/*"]
 
-# External repositories that Bazel itself loads; others are kept if a target uses them.
+# External repositories that Bazel itself loads. Others are kept if a target uses them.
 REPOSITORIES = [
     "bazel_skylib",
     "python",
@@ -159,5 +159,5 @@ REPOSITORIES = [
     "torch",
 ]
 
-# These files say whose work the sources are. Nothing in them is renamed.
+# These files name the author of the sources. No name in them is replaced.
 VERBATIM = ["LICENSE"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Applies rewording.toml, which lists texts of ours that a new backend must not have."""
+"""Applies rewording.toml, which lists our texts that a new backend must not contain."""
 
 import re
 import tomllib
@@ -11,24 +11,24 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
 
 
 class StaleText(ValueError):
-    """Raised if a file lacks a text that rewording.toml replaces; the message names both."""
+    """Raised if a file lacks a text that rewording.toml replaces. The message names both."""
 
 
 @dataclass(frozen=True)
 class _Text:
     ours: str
     theirs: str
-    # Whether `ours` is a whole line, so that the text before it must end with a newline.
+    # Whether `ours` is a whole line. If true, the text before it must end with a newline.
     is_line: bool = False
 
 
 class Rewording:
-    """The texts to replace in a backend.
+    """The texts to replace in a backend's files.
 
     Args:
-        path: rewording.toml.
+        path: the path of rewording.toml.
         features: the features that the backend has.
-        is_absent: whether the backend lacks the file with a path.
+        is_absent: returns whether the backend lacks a file, given its path.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Rewording:
                     texts.append(_Text(entry["ours"], entry.get("theirs", "")))
 
     def apply(self, path: str, text: str) -> str:
-        """Returns the text that a file has in a new backend, still with our names.
+        """Returns the text of a file in a new backend, before names are replaced.
 
         Raises:
-            StaleText: the file has changed, so that rewording.toml needs a change too.
+            StaleText: if the file has changed and rewording.toml no longer matches it.
         """
         for entry in self._texts.get(path, ()):
             ours = re.escape(entry.ours)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the files of a new backend from this workspace's files."""
+"""Creates the files of a new backend from the files of this workspace."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from tools.new_backend.cmake import CMake
 from tools.new_backend.names import Names
 from tools.new_backend.rewording import Rewording
 
-# Files that are written for a new backend instead of copied, with our names as in all sources:
-# those of every backend, and those of each kind of build.
+# Files of a new backend that are not copied from our sources: some for every backend (common/), and
+# some for each kind of build. They contain our names, as all sources do.
 _TEMPLATES = "tools/new_backend/templates"
 
 _REWORDING = "tools/new_backend/rewording.toml"
@@ -27,13 +27,13 @@ class File:
     executable: bool = False
 
 
-# Files by path.
+# Files by their path.
 Tree = dict[str, File]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user chose: the name, the features (of parts.FEATURES) and the build."""
+    """The user's choice: the names, the features (from parts.FEATURES) and the build."""
 
     names: Names
     features: tuple[str, ...]
@@ -44,11 +44,11 @@ def make(root: Path, choice: Choice) -> Tree:
     """Returns the files of a new backend.
 
     Args:
-        root: the top of this workspace.
-        choice: what the user chose.
+        root: the root folder of this workspace.
+        choice: the user's choice.
 
     Raises:
-        StaleText: rewording.toml does not fit a file.
+        StaleText: if rewording.toml does not match a file.
     """
     absent = [part for name, part in parts.FEATURES.items() if name not in choice.features]
 
@@ -112,7 +112,7 @@ def make(root: Path, choice: Choice) -> Tree:
 
 
 def write(tree: Tree, folder: Path) -> None:
-    """Creates a folder and writes files into it."""
+    """Creates a folder and writes files to it."""
     for path, file in tree.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def write(tree: Tree, folder: Path) -> None:
 
 
 class _Kept:
-    """Whether a word in a list stays: unless it names a part of this tree that is left out."""
+    """Decides whether a word in a list is kept. Labels of parts that are left out are not kept."""
 
     def __init__(self, workspace: Workspace, targets: set[str], files: set[str]) -> None:
         self._workspace = workspace
@@ -138,9 +138,9 @@ class _Kept:
         if target is None:
             folder, _, name = label[2:].partition(":")
             if Path(folder).name == name and self._workspace.package(folder):
-                return folder in self._folders  # the package, if no target has its name
+                return folder in self._folders  # a package without a target of the same name
             return path_of(label) in self._files or not self._workspace.has(label)
-        # The rules of a list comprehension are kept together, so its list may name each of them.
+        # The rules of a list comprehension are kept together, so its list may name any of them.
         package = self._workspace.package(label[2:].split(":")[0])
         assert package is not None
         return any(
@@ -149,7 +149,7 @@ class _Kept:
         )
 
     def exactly(self, label: str) -> bool:
-        """Whether a label outside BUILD files stays."""
+        """Returns whether a label outside of BUILD files is kept."""
         return self(label) and (self._workspace.target(label) is None or label in self._targets)
 
 
@@ -163,7 +163,7 @@ def _tests(choice: Choice) -> list[str]:
 
 
 def _templates(root: Path, build: str) -> dict[str, Path]:
-    """Returns the templates by the path of the file that each becomes."""
+    """Returns the templates, by the path of the generated file."""
     return {
         str(path.relative_to(folder)): path
         for folder in (root / _TEMPLATES / "common", root / _TEMPLATES / build)
@@ -173,7 +173,7 @@ def _templates(root: Path, build: str) -> dict[str, Path]:
 
 
 def _bazel_files(root: Path, files: Iterable[str], repositories: Iterable[str]) -> set[str]:
-    """Returns the files of a build by Bazel that no target names."""
+    """Returns the files of a Bazel build that no target names."""
     result = set(parts.BAZEL_FILES)
     for repository in repositories:
         result |= {
@@ -182,13 +182,13 @@ def _bazel_files(root: Path, files: Iterable[str], repositories: Iterable[str]) 
             if path.is_file() and "__pycache__" not in path.parts
         }
     for path in (*files, *result):
-        if path.endswith(".bzl"):  # a .bzl file needs a package around it
+        if path.endswith(".bzl"):  # a .bzl file must be in a package
             result.add(str(Path(path).parent / "BUILD.bazel"))
     return result
 
 
 def _with_project(text: str, project: str) -> str:
-    """Returns pyproject.toml with the description of the wheel above the settings of tools."""
+    """Returns pyproject.toml with the wheel's description above the settings of tools."""
     head, _, settings = text.partition("\n\n")
     return f"{head.splitlines()[0]}\n\n{project}\n{settings}"
 

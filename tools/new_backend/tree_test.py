@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trees generated from this workspace: names, provenance, features and builds."""
+"""Trees that are generated from this workspace: names, origin, features and builds."""
 
 import ast
 import re
@@ -12,8 +12,9 @@ from tools.new_backend.layout import laid_out
 from tools.new_backend.names import Names
 from tools.new_backend.tree import Choice, Tree, make
 
-# Bazel shows the test a link to each of its files. The generator reads the whole source tree, so
-# the test follows a link to it, and is tagged to run again even if no file of its own changed.
+# Bazel creates a link to each file of the test. The generator reads the whole source tree, so the
+# test follows such a link to the tree. The test is tagged to run again even if none of its files
+# changed.
 ROOT = (Path(__file__).resolve().parent / "names.py").resolve().parents[2]
 
 ALL = tuple(sorted(parts.FEATURES))

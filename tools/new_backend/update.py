@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Merges changes in the sources into a generated repository that has changes of its own."""
+"""Merges changes of the sources into a generated repository that the vendor has changed."""
 
 import subprocess
 import tempfile
@@ -11,16 +11,16 @@ from tools.new_backend.tree import File, Tree, write
 
 @dataclass
 class Changes:
-    """The result of an update: paths by kind of change."""
+    """The result of an update: paths, grouped by the kind of change."""
 
-    # The sources alone changed, added or removed the file.
+    # Only the sources changed, added or removed the file.
     changed: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    # Both sides changed different lines.
+    # The sources and the vendor changed different lines.
     merged: list[str] = field(default_factory=list)
-    # Both sides changed the same lines, or one removed what the other changed. The file has marks
-    # as after a merge in git, or is left as it is.
+    # The sources and the vendor changed the same lines, or one removed a file that the other
+    # changed. The file contains conflict markers, as after a merge in git, or is unchanged.
     conflicts: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
@@ -32,12 +32,12 @@ def update(folder: Path, base: Tree, new: Tree) -> Changes:
     """Applies the difference between two generations to a repository.
 
     Args:
-        folder: the repository, which is changed.
-        base: its files as they were generated.
-        new: the files as they are generated now.
+        folder: the repository, which is changed in place.
+        base: the files of the last generation.
+        new: the files of the new generation.
 
     Returns:
-        What was changed.
+        The changes that were made.
     """
     changes = Changes()
     for path in sorted(base.keys() | new.keys()):
@@ -70,7 +70,7 @@ def _read(path: Path) -> File | None:
 
 
 def _merge(ours: File, base: File, theirs: File) -> tuple[File, bool]:
-    """Returns a merged file, and whether it has conflicts, which are marked in it."""
+    """Returns a merged file, and whether it has conflicts. Conflicts are marked in the file."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for name, file in (("yours", ours), ("before", base), ("generated", theirs)):
@@ -83,6 +83,6 @@ def _merge(ours: File, base: File, theirs: File) -> tuple[File, bool]:
             capture_output=True,
             check=False,
         )
-    if done.returncode > 127:  # up to that number it is the number of conflicts
+    if done.returncode > 127:  # a status up to 127 is the number of conflicts
         raise RuntimeError(f"git merge-file failed: {done.stderr.decode().strip()}")
     return File(done.stdout, theirs.executable), done.returncode != 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Updates of a generated repository: which changes survive, and what is reported."""
+"""Updates of a generated repository: which changes are kept, and which are reported."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ LINES = "".join(f"line {number}\n" for number in range(9))
 
 
 def tree(**contents: str) -> Tree:
-    """Files with the suffix .txt."""
+    """Return files with the suffix .txt."""
     return {f"{name}.txt": File(text.encode(), False) for name, text in contents.items()}
 
 

@@ -2,7 +2,8 @@
 """Packs a wheel (PEP 427): archive.py CONTENTS.json OUT.whl
 
 The rule `wheel` of //tools:package.bzl writes CONTENTS.json. The bytes of the wheel depend only on
-the names and contents of the files: members are sorted; their times and modes are fixed.
+the names and contents of the files, because members are sorted, and their times and modes are
+fixed.
 """
 
 import base64
@@ -13,18 +14,18 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-# The earliest time that a zip archive can store.
+# The earliest time that a zip archive can contain.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def _digest(data: bytes) -> str:
-    """Returns the hash of contents in the format of RECORD."""
+    """Returns the hash of a file's contents in the format of RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
     return "sha256=" + digest.rstrip(b"=").decode()
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Returns a file's entry. Shared objects are executable, as linkers create them."""
+    """Returns a file's archive entry. Shared objects are executable, as linkers create them."""
     info = zipfile.ZipInfo(name, _TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
@@ -45,7 +46,7 @@ def pack(
         description: a page in Markdown that METADATA ends with.
 
     Raises:
-        ValueError: METADATA is not among the members.
+        ValueError: if METADATA is not among the members.
     """
     metadata = f"{dist_info}/METADATA"
     if metadata not in members:
@@ -58,7 +59,7 @@ def pack(
         files[metadata] += b"Description-Content-Type: text/markdown\n\n" + description
     record = []
     with zipfile.ZipFile(out, "w") as archive:
-        # Metadata comes last, so that tools can change it in place (PEP 427).
+        # Put metadata last, so that tools can change it in place (PEP 427).
         for name in sorted(files, key=lambda name: (name.startswith(dist_info), name)):
             archive.writestr(_member(name), files[name])
             record.append(f"{name},{_digest(files[name])},{len(files[name])}\n")
@@ -67,7 +68,7 @@ def pack(
 
 
 def main(contents: str, out: str) -> None:
-    """Packs the files that the JSON file `contents` names."""
+    """Packs the files that the JSON file `contents` lists."""
     spec = json.loads(Path(contents).read_text(encoding="utf-8"))
     members = {name: Path(path).read_bytes() for name, path in spec["members"]}
     description = Path(spec["description"]).read_bytes() if spec["description"] else b""

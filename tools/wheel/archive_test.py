@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that pip can install a wheel, and that the same files give the same bytes."""
+"""pip can install a wheel, and the same files result in the same bytes."""
 
 import base64
 import csv

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Determines which tensors in a graph share memory with the graph's results.
 
-Graphs produced by AOTAutograd do not write to tensors, so a tensor may be replaced by an equal one.
-Results are an exception: a program may write to one of them later.
+Graphs from AOTAutograd do not write to tensors, so a pass may replace a tensor with an equal one.
+Results are an exception, because the program may write to a result later.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 
 def storages(value: Any) -> set[int]:
-    """Return the storages of traced values."""
+    """Return the storages of all tensors in a traced value."""
     tensors = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
     return {tensor.untyped_storage()._cdata for tensor in tensors}
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites ``softmax(q @ k.T * scale) @ v`` to ``scaled_dot_product_attention``.
 
-The tensors must have dimensions (batch, heads, tokens, width), for which there is a fused kernel.
-Attention with a mask is not rewritten: for a fully masked row the program computes NaN, but the
-kernel computes zero.
+The tensors must have the dimensions (batch, heads, tokens, width), which the fused kernel requires.
+Attention with a mask is not rewritten. For a row that is fully masked, the program computes NaN,
+but the kernel computes zero.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,13 +25,14 @@ def _scaled(value: object) -> Iterator[CallFunction]:
 
 
 def _scores() -> Iterator[CallFunction]:
-    """Yield patterns of q @ k.T, scaled or not."""
+    """Yield patterns of q @ k.T, with and without scaling."""
     query, key = KeywordArg("query"), KeywordArg("key")
     for transposed in (
         CallFunction(aten.transpose.int, key, KeywordArg("dim0"), KeywordArg("dim1")),
         CallFunction(aten.permute.default, key, KeywordArg("order")),
     ):
-        # Longer patterns come first, because query may itself be a product.
+        # The patterns with a scaled query come first, because ``query`` also matches a scaled
+        # query.
         for scaled in _scaled(query):
             yield CallFunction(aten.matmul.default, scaled, transposed)
         product = CallFunction(aten.matmul.default, query, transposed)
@@ -40,7 +41,7 @@ def _scores() -> Iterator[CallFunction]:
 
 
 def _scale(arguments: dict[str, Any]) -> float | None:
-    """Return the factor for the scores, or None if it is a tensor."""
+    """Return the factor of the scores, or None if it is not a constant number."""
     if "divisor" in arguments:
         divisor = arguments["divisor"]
         return 1 / divisor if is_number(divisor) and divisor != 0 else None
@@ -55,7 +56,7 @@ def _swaps_last_two(arguments: dict[str, Any]) -> bool:
 
 
 def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> bool:
-    """Return whether all have four dimensions, with equal batch, heads and width."""
+    """Return whether all tensors have four dimensions, with equal batch, heads and width."""
     return (
         query.dim() == key.dim() == value.dim() == 4
         and known_equal(key.shape, value.shape)
@@ -64,12 +65,12 @@ def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> b
 
 
 class Attention(Rewrite):
-    """Rewrites attention over 4-dim tensors, without a mask and without active dropout."""
+    """Rewrites attention on 4-dim tensors that has no mask and no active dropout."""
 
     name = "attention"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the patterns for each way to scale, with and without inactive dropout."""
+        """Yield the patterns for all ways to scale the scores, with or without inactive dropout."""
         value = KeywordArg("value")
         for scores in _scores():
             weights = CallFunction(aten.softmax.int, scores, KeywordArg("dim"))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Folds chains of constants: ``x * 2 * 3`` becomes ``x * 6``, ``x * 1`` becomes ``x``.
 
-By default only chains whose results stay bit-identical for every x are folded:
+By default a chain is folded only if its result is bit-identical for every x:
 
-- ``x * 1``, ``x / 1``, ``x - 0``, but not ``x + 0``, which turns -0 into 0 (for integers also ``x +
-  0``);
-- for integers ``x * a * b`` and sums, because both forms wrap around equally;
-- ``x * a * b`` if a or b is a power of two (such a product is not rounded) and neither is below 1
-  in absolute value. If b is the power of two, a must be an integer; otherwise x * a may round once
-  more below the smallest normal number. The product must be finite in the dtype in which kernels
-  compute.
+- ``x * 1``, ``x / 1`` and ``x - 0``. ``x + 0`` is folded only for integers, because it turns a
+  floating-point -0 into 0.
+- For integers, ``x * a * b`` and sums: both forms wrap around equally.
+- ``x * a * b`` if a or b is a power of two, because such a product is not rounded. Neither may be
+  below 1 in absolute value. If b is the power of two, a must be an integer; otherwise x * a may be
+  rounded once more below the smallest normal number. a * b must be finite in the dtype in which
+  kernels compute.
 
 ``inexact`` also folds chains whose results change by one rounding: ``x + 1 + 2``, ``x * 0.1 *
 0.3``, and ``x + 0``.
@@ -38,7 +38,7 @@ _DIV = (aten.div.Tensor, aten.div.Scalar)
 
 
 def _number(node: fx.Node) -> _Number | None:
-    """Return a node's constant operand, or None if it has none."""
+    """Return the constant that a node combines with its first operand, or None if there is none."""
     if node.target not in (*_MUL, *_ADD, *_SUB, *_DIV):
         return None
     if len(node.args) != 2 or node.kwargs or not isinstance(node.args[0], fx.Node):
@@ -62,7 +62,7 @@ def _is_power_of_two(number: _Number) -> bool:
 
 
 def _exact_product(first: _Number, second: _Number, dtype: torch.dtype) -> bool:
-    """Return whether x * first * second is x * (first * second) for every x, bit for bit."""
+    """Return whether ``x * first * second == x * (first * second)`` bit for bit, for every x."""
     if not all(math.isfinite(number) and abs(number) >= 1 for number in (first, second)):
         return False
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
@@ -72,7 +72,7 @@ def _exact_product(first: _Number, second: _Number, dtype: torch.dtype) -> bool:
 
 
 def _is_neutral(node: fx.Node, number: _Number, dtype: torch.dtype, inexact: bool) -> bool:
-    """Return whether a node returns its argument unchanged."""
+    """Return whether a node returns its first operand unchanged."""
     if node.target in (*_MUL, *_DIV):
         return number == 1
     if number != 0:
@@ -92,21 +92,22 @@ def _combined(
     dtype: torch.dtype,
     inexact: bool,
 ) -> _Number | None:
-    """Return the constant that replaces both constants, or None if there is none."""
+    """Return the constant that replaces both constants, or None if they cannot be combined."""
     if inner.target in _MUL and outer.target in _MUL:
         product = first * second
         if not dtype.is_floating_point or inexact or _exact_product(first, second, dtype):
             return product
     sums = (*_ADD, *_SUB)
     if inner.target in sums and outer.target in sums and (not dtype.is_floating_point or inexact):
-        # The outer operator keeps its kind, so the sign of the new constant depends on both kinds.
+        # The combined node keeps the outer operator, so the sign of its constant depends on both
+        # operators.
         same = (inner.target in _ADD) == (outer.target in _ADD)
         return second + first if same else second - first
     return None
 
 
 def _replaceable(node: fx.Node, by: fx.Node, results: set[int]) -> bool:
-    """Return whether a node can be replaced: same layout, and no result shares its memory."""
+    """Return whether ``by`` can replace a node: equal layout, and no result shares the memory."""
     old, new = node.meta["val"], by.meta["val"]
     return (
         old.dtype == new.dtype
@@ -157,7 +158,7 @@ def fold(gm: fx.GraphModule, *, inexact: bool = False) -> list[str]:
         inexact: also fold chains whose results change by one rounding.
 
     Returns:
-        A line for each step.
+        One line of text for each step.
     """
     if aliasing.writes(gm.graph):
         return []
@@ -168,5 +169,5 @@ def fold(gm: fx.GraphModule, *, inexact: bool = False) -> list[str]:
     return done
 
 
-#: ``fold`` for programs that accept different rounding.
+#: ``fold`` for programs that accept a different rounding.
 fold_inexactly: Callable[[fx.GraphModule], list[str]] = partial(fold, inexact=True)

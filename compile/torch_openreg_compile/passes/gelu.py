@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites GELU formulas to ``gelu(x)``.
 
-The exact formula is ``x / 2 * (1 + erf(x / sqrt(2)))``, the tanh approximation ``x / 2 * (1 +
-tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. Factors may be grouped in the ways that published
-models use. A constant matches if six of its digits are correct; in float64, where the difference
-would be visible, all digits must be correct.
+The exact formula is ``x / 2 * (1 + erf(x / sqrt(2)))``. The tanh approximation is ``x / 2 * (1 +
+tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. The factors may be grouped in any way that
+published models use. A constant matches if six digits are correct. In float64 all digits must be
+correct, because the difference would be visible.
 """
 
 import math
@@ -36,7 +36,7 @@ def _scaled(factor: object, constant: str) -> CallFunction:
 
 
 def _cubic_terms() -> Iterator[CallFunction]:
-    """Yield patterns of 0.044715 * x ** 3: as power, as product, or multiplied left to right."""
+    """Yield patterns of 0.044715 * x ** 3, with the cube as a power or as products."""
     square = CallFunction(aten.mul.Tensor, _x, _x)
     for cube in (CallFunction(aten.pow.Tensor_Scalar, _x, 3), *products(square, _x)):
         yield _scaled(cube, "cubic")
@@ -87,7 +87,7 @@ class GELU(Rewrite):
             yield from _outer(CallFunction(aten.erf.default, argument))
 
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
-        """Return gelu(x), with the tanh approximation if the program's formula uses it."""
+        """Return gelu(x), with the tanh approximation if the match is the tanh formula."""
         x = tensor(arguments["x"])
         if x is None:
             return None

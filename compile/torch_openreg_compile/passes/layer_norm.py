@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites layer normalization formulas to ``layer_norm``.
 
-The formula is ``(x - mean) / sqrt(variance + eps) * weight + bias``, with mean and variance over
-the last dimensions. The variance is ``var`` without correction or a mean of squares; ``* rsqrt``
-may replace ``/ sqrt``; the bias, or both weight and bias, may be missing.
+The formula is ``(x - mean) / sqrt(variance + eps) * weight + bias``. Mean and variance are computed
+over the last dimensions. The variance may be ``var`` without correction or a mean of squares. A
+program may write ``* rsqrt`` for ``/ sqrt``, and may omit the bias, or both weight and bias.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def over_root(value: object, mean: object) -> Iterator[CallFunction]:
 
 
 def affine_argument(arguments: dict[str, Any], name: str, sizes: list[int]) -> bool:
-    """Return whether a weight or bias is absent or has the normalized sizes."""
+    """Return whether a weight or a bias is absent or has the sizes of the normalized dimensions."""
     if name not in arguments:
         return True
     value = tensor(arguments[name])
@@ -66,7 +66,7 @@ def _normalized() -> Iterator[CallFunction]:
     centered = _centered(2)
     mean = CallFunction(aten.mean.dim, _x, _dims, True, _users=2)
     for one, other in (
-        (centered, centered),  # centered once, or twice with one mean or two means
+        (centered, centered),  # centered once, or twice: with the same mean, or with two means
         (_centered(1, mean), _centered(1, mean)),
         (_centered(1), _centered(1)),
     ):
@@ -75,7 +75,7 @@ def _normalized() -> Iterator[CallFunction]:
 
 
 class LayerNorm(Rewrite):
-    """Rewrites normalization over the last dimensions; weight and bias have their sizes."""
+    """Rewrites normalization over the last dimensions, with weight and bias of the same sizes."""
 
     name = "layer_norm"
 

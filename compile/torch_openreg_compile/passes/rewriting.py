@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Defines rewrites: each replaces operators that match one of its patterns with one operator.
+"""Defines rewrites, each of which replaces operators that match a pattern with one operator.
 
-torch's pattern matcher finds the patterns and ensures that intermediate results are not used
+torch's pattern matcher finds the matches. It ensures that intermediate results are not used
 elsewhere and that no mutation lies between the operators. This module adds the checks that the
-matcher leaves to its users: keyword arguments that a pattern does not mention, regions without
-gradients or with autocast, and a new result with the dtype, shape, strides and device of the old
-one.
+matcher does not make. It rejects keyword arguments that the pattern does not contain, and matches
+across regions without gradients or with autocast. The new result must have the dtype, shape,
+strides and device of the old one.
 """
 
 import warnings
@@ -59,16 +59,16 @@ def tensor(value: object) -> FakeTensor | None:
 
 
 def known_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Return whether shapes or strides are equal for all sizes that the graph supports."""
+    """Return whether shapes (or strides) are equal for all sizes that the graph supports."""
     return len(left) == len(right) and all(
         statically_known_true(a == b) for a, b in zip(left, right, strict=True)
     )
 
 
 def trailing(dims: object, of: FakeTensor) -> list[int] | None:
-    """Return the sizes of ``dims``, or None if they are not the last dimensions.
+    """Return the sizes of ``dims``, or None if ``dims`` are not the last dimensions.
 
-    Also returns None for sizes in a dynamic shape, which are unknown.
+    If one of the sizes is dynamic, the function returns None too.
     """
     if not isinstance(dims, (list, tuple)) or not all(isinstance(dim, int) for dim in dims):
         return None
@@ -88,11 +88,11 @@ def _has_an_effect(node: fx.Node) -> bool:
 
 
 def _number_regions(graph: fx.Graph) -> None:
-    """Number the regions of a graph; nothing may be moved from one region to another.
+    """Number the regions of a graph. A rewrite must not move operators from one region to another.
 
-    The matcher rejects matches that span two regions. On its own it starts a region only at
-    operators that write, but a graph from torch._dynamo also contains nodes with unknown effects
-    and nodes that switch gradients.
+    The matcher rejects matches that span two regions. By default it starts a region only at
+    operators that write. A graph from torch._dynamo also contains nodes with unknown effects and
+    nodes that switch gradients, which must start a region too.
     """
     region = 0
     for node in graph.nodes:
@@ -102,9 +102,9 @@ def _number_regions(graph: fx.Graph) -> None:
 
 
 class Rewrite(ABC):
-    """Replaces matches of patterns if the results change at most by rounding."""
+    """Replaces matches of patterns with calls whose results differ at most by rounding."""
 
-    #: The pass's name in options.
+    #: The name of the pass in options.
     name: str
 
     def __init__(self) -> None:
@@ -119,22 +119,22 @@ class Rewrite(ABC):
 
     @abstractmethod
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield patterns; they name the arguments of a match."""
+        """Yield patterns. Their keyword arguments name the arguments of a match."""
 
     @abstractmethod
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
-        """Return an equivalent call, or None to reject the match.
+        """Return a call that is equivalent to a match, or None to reject the match.
 
         Args:
-            arguments: nodes and constants by name.
+            arguments: the match's nodes and constants by name.
         """
 
     def __call__(self, gm: fx.GraphModule) -> list[str]:
-        """Rewrite a graph in place; return a line for each match that was replaced."""
+        """Rewrite a graph in place; return one line of text for each match that was replaced."""
         self._done = []
         _number_regions(gm.graph)
         with warnings.catch_warnings():
-            # Inductor's dtype check warns, although Inductor does not run here.
+            # The matcher uses Inductor's dtype check, which warns although Inductor does not run.
             warnings.filterwarnings("ignore", "Torchinductor does not support")
             replaced = self._matcher.apply(gm)
         if replaced:
@@ -142,9 +142,10 @@ class Rewrite(ABC):
         return self._done
 
     def _checked(self, match: Match) -> tuple[Call, FakeTensor] | None:
-        """Return a match's replacement and its traced result, or None if there is none."""
+        """Return a match's replacement and its traced result, or None if the match is rejected."""
         for pattern, node in match.ctx.pattern_to_node.items():
-            # The matcher treats add(x, y, alpha=2) as add(x, y).
+            # The matcher ignores extra keyword arguments: it treats add(x, y, alpha=2) as
+            # add(x, y).
             if node is None or not isinstance(pattern, CallFunction):
                 continue
             if set(node.kwargs) - set(pattern.kwargs):
@@ -153,7 +154,8 @@ class Rewrite(ABC):
         values = [value_of(node) for node in match.nodes]
         values += [tensor(argument) for argument in match.kwargs.values()]
         tensors = [value for value in values if isinstance(value, FakeTensor)]
-        # With operands of several dtypes, or numbers converted to tensors, rounding differs.
+        # Reject operands of several dtypes, and numbers converted to tensors: the operator would
+        # round differently.
         if old is None or not old.dtype.is_floating_point:
             return None
         if any(t.dtype != old.dtype or t.device != old.device for t in tensors):
@@ -183,7 +185,7 @@ class Rewrite(ABC):
 
 
 def _can_replace(new: object, old: FakeTensor) -> bool:
-    """Return whether a result matches the old one, possibly after a copy to contiguous memory."""
+    """Return whether a result can replace the old one, possibly after a contiguous copy."""
     return (
         isinstance(new, FakeTensor)
         and new.dtype == old.dtype

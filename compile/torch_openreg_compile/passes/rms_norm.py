@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites normalization by the root mean square to ``rms_norm``.
 
-The formula is ``x / sqrt(mean(x ** 2) + eps) * weight``, over the last dimensions. ``* rsqrt`` may
-replace ``/ sqrt``; the weight is optional.
+The formula is ``x / sqrt(mean(x ** 2) + eps) * weight``, with the mean over the last dimensions. A
+program may write ``* rsqrt`` for ``/ sqrt`` and may omit the weight.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 class RMSNorm(Rewrite):
-    """Rewrites normalization over the last dimensions, with or without a weight of their sizes."""
+    """Rewrites normalization over the last dimensions; a weight must have the same sizes."""
 
     name = "rms_norm"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites ``exp(x - max) / sum(exp(x - max))`` to ``softmax``.
 
-The maximum must be over the dimension of the sum. A program that does not subtract the maximum is
-not rewritten, because it overflows where softmax does not.
+The maximum and the sum must be over the same dimension. A program that does not subtract the
+maximum is not rewritten, because it overflows in cases where softmax does not.
 """
 
 import operator
@@ -23,7 +23,7 @@ class Softmax(Rewrite):
     name = "softmax"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the patterns with each way to compute the maximum."""
+        """Yield one pattern for each way to compute the maximum."""
         x, dims = KeywordArg("x"), KeywordArg("dims")
         for maximum in (
             CallFunction(aten.amax.default, x, dims, True),

@@ -10,7 +10,7 @@ from torch_openreg_compile.passes import aliasing
 
 
 def _key(argument: Any) -> Any:
-    """Return a key for an argument; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    """Return a key for an argument. 1, 1.0 and True have different keys, as do 0.0 and -0.0."""
     if isinstance(argument, (list, tuple)):
         return (list, *map(_key, argument))
     if isinstance(argument, dict):
@@ -23,11 +23,11 @@ def _key(argument: Any) -> Any:
 def eliminate(gm: fx.GraphModule) -> list[str]:
     """Merge equal calls in a graph produced by AOTAutograd, in place.
 
-    Calls that draw random numbers are never equal. Two graph results are not merged, because a
-    program may write to one of them. A graph that writes to its arguments is not changed.
+    Calls that draw random numbers are never merged. Two results of the graph are not merged either,
+    because a program may write to one of them. A graph that writes to its arguments is not changed.
 
     Returns:
-        A line for each removed call.
+        One line of text for each removed call.
     """
     if aliasing.writes(gm.graph):
         return []

@@ -10,7 +10,7 @@ from torch.utils.backend_registration import (
 )
 
 # The order matters: libraries, name, module, methods. The module must exist before the first tensor
-# is created, and the methods are derived from the name.
+# is created. The methods are derived from the name.
 from torch_acme import _C  # noqa: F401  loads the library
 from torch_acme import device as _device
 from torch_acme.autograd_threads import wait_for_autograd_threads
@@ -22,4 +22,4 @@ atexit.register(wait_for_autograd_threads)
 
 
 def load() -> None:
-    """Does nothing. `import torch` calls this entry point, whose import registers the device."""
+    """Does nothing: importing this package for the entry point already registers the device."""

@@ -7,18 +7,18 @@ from pathlib import Path
 
 
 def wait_for_autograd_threads() -> None:
-    """Waits until torch's autograd threads are asleep, but at most one second.
+    """Waits until torch's autograd threads sleep, but at most one second.
 
-    backward() returns when the last gradient is ready. The thread that computed it then still
-    releases what it held. If it takes the GIL after Python was finalized, the process aborts. torch
-    has no function that waits for these threads, so this function reads their states.
+    backward() returns when the last gradient is ready. The thread that computed the gradient may
+    still be releasing Python objects. If it acquires the GIL after Python is finalized, the process
+    aborts. torch has no function that waits for these threads, so this function reads their states.
     """
     deadline = time.monotonic() + 1
     asleep = 0
-    # A thread may be between two states in one scan, so several scans must agree.
+    # A thread that is between two states may be missed in one scan, so several scans must agree.
     while asleep < 3 and time.monotonic() < deadline:
         asleep = 0 if _any_autograd_thread_runs() else asleep + 1
-        time.sleep(1e-4)  # without the GIL, which the threads need
+        time.sleep(1e-4)  # sleep without the GIL, which the threads need
 
 
 def _any_autograd_thread_runs() -> bool:

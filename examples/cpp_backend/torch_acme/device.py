@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The module ``torch.acme``, with the functions that torch calls in a device's module.
+"""The module ``torch.acme``. It has the functions that torch calls in a device's module.
 
 Most functions call torch, which calls the guard and the hooks in csrc/.
 """
@@ -41,7 +41,7 @@ def device(device: int | str | torch.device) -> AbstractContextManager[None]:
 
 
 def is_initialized() -> bool:
-    """Returns whether the device is initialized; this device needs no initialization."""
+    """Returns whether the device is initialized. This device needs no initialization."""
     return True
 
 
@@ -50,7 +50,7 @@ def _lazy_init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    """Returns whether a parent that used the device forked this process; for torch.manual_seed."""
+    """Returns whether this process was forked after the device was used; for torch.manual_seed."""
     return False
 
 
@@ -71,7 +71,7 @@ def set_rng_state(state: Tensor, device: int | str | torch.device = "acme") -> N
 
 
 def _generator(index: int | None) -> torch.Generator:
-    """Returns the default generator of a device, or of the current one for None."""
+    """Returns the default generator of a device; None means the current device."""
     generator: torch.Generator = _C.default_generator(current_device() if index is None else index)
     return generator
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DTensor attention: how it is sharded, and ring attention for context parallelism.
+"""Sharding of attention for DTensor, and ring attention for context parallelism.
 
 On this device ``F.scaled_dot_product_attention`` calls
 ``_scaled_dot_product_fused_attention_overrideable``. torch has sharding rules for the attention
@@ -44,10 +44,10 @@ if not torch.__version__.startswith("2.13."):
 _FORWARD = torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default
 _BACKWARD = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default
 
-# Dimension indices of the queries, keys, values, output and logsumexp.
+# Dimension indices of queries, keys, values, outputs and logsumexp.
 _BATCH, _HEADS, _SEQUENCE = 0, 1, 2
 
-# Placements on one mesh dimension. Batch rows and heads can each be computed independently.
+# Placements on one mesh dimension. Rows of the batch, and heads, can be computed independently.
 _PLACEMENTS: tuple[Placement, ...] = (Replicate(), Shard(_HEADS), Shard(_BATCH))
 
 
@@ -55,10 +55,11 @@ _PLACEMENTS: tuple[Placement, ...] = (Replicate(), Shard(_HEADS), Shard(_BATCH))
 
 
 def register_sharding() -> None:
-    """Let DTensor shard the operator and its gradient by batch and by heads."""
+    """Make DTensor shard the operator and its gradient by batch and by heads."""
     propagator = DTensor._op_dispatcher.sharding_propagator
     propagator.register_op_strategy(_FORWARD, _shard_forward, RuntimeSchemaInfo())
-    # needs_pytree: grad_input_mask is a list. static_argnum: the strategy depends on is_causal.
+    # needs_pytree is set because grad_input_mask is a list. static_argnum is set because the
+    # strategy depends on is_causal.
     info = RuntimeSchemaInfo(static_argnum=12, needs_pytree=True)
     propagator.register_op_strategy(_BACKWARD, _shard_backward, info)
 
@@ -79,8 +80,8 @@ def _shard_backward(schema: OpSchema) -> OpStrategy:
     is_causal = rest[5]
     assert isinstance(output, OpStrategy)
     if is_causal and Shard(_SEQUENCE) in output.strategies[0].output_spec.placements:
-        # Only ring attention produces such an output, and its load balancing may have reordered the
-        # tokens.
+        # Only ring attention produces an output like this. Its load balancing may have reordered
+        # the tokens.
         raise RuntimeError(
             "openreg: the gradient of causal ring attention was requested outside of "
             "context_parallel: call backward() inside it"
@@ -101,7 +102,7 @@ def _shard_backward(schema: OpSchema) -> OpStrategy:
 
 
 def _place_bias(bias: object, place: Placement) -> list[Placement]:
-    """Return a list with the bias's placement if queries have ``place``; [] if there is no bias."""
+    """Return [the bias's placement] for queries placed at ``place``, or [] if there is no bias."""
     if not isinstance(bias, OpStrategy):
         return []
     if isinstance(place, Shard) and (bias.ndim < 4 or bias.shape[place.dim] == 1):
@@ -122,17 +123,17 @@ def _expand(
 
     Args:
         schema: the call.
-        choices: for one mesh dimension: placements of the outputs, then of the tensors passed in.
+        choices: for one mesh dimension, lists of placements: first of outputs, then of arguments.
         outputs: the number of outputs.
-        query: the OpStrategy of queries.
-        key: the OpStrategy of keys.
-        first: the index of the query among the tensors passed in; the key follows it.
+        query: the OpStrategy of the queries.
+        key: the OpStrategy of the keys.
+        first: the index of the query among the tensor arguments; the key is the next one.
     """
     mesh = schema.get_mesh_from_args()
     query_heads, key_heads = query.shape[_HEADS], key.shape[_HEADS]
 
     def pairs_heads(inputs: list[DTensorSpec], _: object) -> bool:
-        """Return whether each rank has the keys for its queries; queries may share key heads."""
+        """Return whether each rank has the keys of its queries. Queries may share key heads."""
         parts = _count_parts(mesh, inputs[first + 1].placements)
         return bool(query_heads == key_heads or key_heads % parts == 0)
 
@@ -152,7 +153,7 @@ def _count_parts(mesh: DeviceMesh, placements: Sequence[Placement]) -> int:
 
 
 def register_ring(context_parallel: ModuleType) -> None:
-    """Let ``context_parallel`` run the operator and its gradient as ring attention.
+    """Make ``context_parallel`` run the operator and its gradient as ring attention.
 
     Args:
         context_parallel: torch's ``_context_parallel._attention`` module.
@@ -166,8 +167,8 @@ def register_ring(context_parallel: ModuleType) -> None:
 
 
 def _handle(ring: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run ring attention in place of the operator; DTensor calls this as a custom handler."""
-    with torch.no_grad():  # autograd has already run above DTensor's dispatcher
+    """Run ring attention instead of the operator. DTensor calls this as a custom handler."""
+    with torch.no_grad():  # autograd has already run before DTensor's dispatcher
         return ring(*args, **kwargs)
 
 
@@ -246,7 +247,7 @@ def _require_sequence(
     """Return the mesh and the placements of tensors with an evenly sharded sequence dimension.
 
     Raises:
-        NotImplementedError: if there is a bias, or if the tensors are placed differently.
+        NotImplementedError: if there is a bias, or if the tensors have other placements.
     """
     if attn_bias is not None:
         raise NotImplementedError(

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Works around a bug in torch 2.13 that leaves a process group with the wrong default backend.
+"""Works around a bug in torch 2.13: a process group gets the wrong default backend.
 
-torch asks the default backend for its name, sequence numbers and hooks. If a group has several
-backends (``"cpu:gloo,openreg:occl"``, or no backend specified), ``_new_process_group_helper`` looks
-up the plugin's upper-case name among lower-case names and leaves the default at GLOO or UNDEFINED.
-``dist.destroy_process_group`` then warns, and ``_get_sequence_number_for_group`` raises.
+torch requests the name, sequence numbers and hooks of a group from its default backend. For a group
+with several backends (``"cpu:gloo,openreg:occl"``, or no backend specified),
+``_new_process_group_helper`` searches for the plugin's upper-case name among lower-case names. It
+does not find the name, and the default backend remains GLOO or UNDEFINED. As a result,
+``dist.destroy_process_group`` warns, and ``_get_sequence_number_for_group`` raises.
 """
 
 import functools
@@ -21,7 +22,7 @@ _DEFECTIVE = "2.13."
 
 
 def install() -> None:
-    """Wrap the torch function that creates all process groups, in versions that need it."""
+    """Wrap the torch function that creates all process groups, in versions with the bug."""
     original = c10d._new_process_group_helper
     if not torch.__version__.startswith(_DEFECTIVE):
         return

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls a function when a module is imported, for modules that are too slow to import in advance.
+"""Calls a function when a module is imported, if the module is too slow to import in advance.
 
-The usual finder and loader still find and load the module; the module keeps its own loader.
+The usual finder and loader still find and load the module. The module's ``__loader__`` is its
+original loader.
 """
 
 import importlib
@@ -19,12 +20,12 @@ _Function = Callable[[ModuleType], None]
 
 
 def call_after_import(name: str, function: _Function) -> None:
-    """Call ``function(module)`` each time the module ``name`` has been executed.
+    """Call ``function(module)`` each time module ``name`` has been executed.
 
     If the module has already been imported, the function is called immediately. Otherwise the
-    thread that imports the module calls it; other threads cannot use the module until the call has
-    returned. The function must not import another module that torch may be importing in another
-    thread: Python would reject one of the two imports as a deadlock.
+    thread that imports the module calls the function. Other threads cannot use the module until the
+    call returns. The function must not import another module that torch may be importing in another
+    thread, because Python would reject one of the two imports as a deadlock.
 
     Args:
         name: the module's full name.
@@ -33,11 +34,11 @@ def call_after_import(name: str, function: _Function) -> None:
     """
     sys.meta_path.insert(0, _Finder(name, function))
     if name in sys.modules:
-        function(importlib.import_module(name))  # waits if another thread is importing it
+        function(importlib.import_module(name))  # waits if another thread is importing the module
 
 
 class _Finder(MetaPathFinder):
-    """Delegates to the other finders and wraps the loader that they return."""
+    """Uses the other finders to find the module, and wraps the loader that they return."""
 
     def __init__(self, name: str, function: _Function) -> None:
         self._name = name
@@ -47,7 +48,8 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # Do not search again if another finder that delegates in the same way calls this one.
+        # Another finder that works in the same way may call this one. Do not search again in this
+        # case.
         if fullname != self._name or getattr(self._search, "runs", False):
             return None
         self._search.runs = True
@@ -65,7 +67,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Executes the module with its original loader, restores that loader, and calls a function."""
+    """Runs a module with its original loader, restores that loader, then calls a function."""
 
     def __init__(self, loader: Any, function: _Function) -> None:
         self._loader = loader
@@ -82,4 +84,4 @@ class _Loader(Loader):
         self._function(module)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # get_source() and other optional methods
+        return getattr(self._loader, name)  # for get_source() and other optional methods

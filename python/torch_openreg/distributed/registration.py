@@ -17,8 +17,8 @@ from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE, PACKAGE
 def register() -> None:
     """Register the backend and make it the device's default in ``init_process_group``.
 
-    On a driver that cannot share memory, only the name is registered, so that its use raises an
-    error that explains this.
+    If the driver cannot share memory, only the name is registered. The use of the backend then
+    raises an error that explains this.
     """
     if hasattr(dist.Backend, COLLECTIVE_BACKEND.upper()):
         return
@@ -33,7 +33,8 @@ def register() -> None:
         return
     default_backend.install()
     symmetric_memory.register()
-    # Importing torch.distributed.tensor takes half a second, which programs without DTensors avoid.
+    # Do not import torch.distributed.tensor here: the import takes half a second, and only programs
+    # with DTensors need it.
     call_after_import("torch.distributed.tensor", _extend_tensor)
     call_after_import(
         "torch.distributed.tensor.experimental._context_parallel._attention", _extend_tensor
@@ -41,7 +42,7 @@ def register() -> None:
 
 
 def _extend_tensor(module: ModuleType) -> None:
-    """Register the device's attention with a newly imported torch.distributed.tensor module."""
+    """Register the device's attention with a newly imported module of torch.distributed.tensor."""
     try:
         from torch_openreg.distributed import attention
 
@@ -59,7 +60,7 @@ def _extend_tensor(module: ModuleType) -> None:
 
 
 def _refuse(group: Any, options: Any) -> NoReturn:
-    """Raise the error of a driver without collectives."""
+    """Raise the error for a driver without collectives."""
     raise NotImplementedError(
         f"{COLLECTIVE_BACKEND}: the driver of this build cannot share memory between processes, so "
         "it has no collectives: use backend 'gloo' with CPU tensors"

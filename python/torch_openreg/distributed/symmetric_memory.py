@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operators of ``torch.ops.symm_mem`` that torch implements in Python with CUDA streams.
 
-Here they run a collective before or after the matrix product: the results are the same, but the two
-do not overlap. The other operators are in ``distributed/symmetric_operators.cc``.
+The implementations here run a collective before or after the matrix product. The results are the
+same, but the collective and the product do not overlap. The other operators are in
+``distributed/symmetric_operators.cc``.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import GroupName
 
-# The dispatch key for an out-of-tree device.
+# The dispatch key of an out-of-tree device.
 _KEY = "PrivateUse1"
 
 _libraries: list[torch.library.Library] = []
@@ -40,7 +41,7 @@ def fused_all_gather_matmul(
     *,
     return_A: bool = True,
 ) -> tuple[Tensor | None, list[Tensor]]:
-    """Gather ``A_shard`` along ``gather_dim`` and multiply it by each matrix in ``Bs``."""
+    """Gather ``A_shard`` along ``gather_dim`` and multiply the result by each matrix in ``Bs``."""
     from torch.distributed import _functional_collectives as funcol
 
     whole = funcol.all_gather_tensor(A_shard, gather_dim % A_shard.dim(), group_name)
@@ -55,7 +56,7 @@ def fused_matmul_reduce_scatter(
     scatter_dim: int,
     group_name: "GroupName",
 ) -> Tensor:
-    """Multiply, reduce over the ranks, and keep this rank's part of ``scatter_dim``."""
+    """Multiply, reduce over the ranks, and return this rank's part of ``scatter_dim``."""
     from torch.distributed import _functional_collectives as funcol
 
     product = A @ B
@@ -65,7 +66,7 @@ def fused_matmul_reduce_scatter(
 
 
 def _low_contention_all_gather(tensor: Tensor, group_name: "GroupName") -> Tensor:
-    """Gather along the first dimension; ``wait_tensor`` waits for the result."""
+    """Gather along the first dimension. ``wait_tensor`` waits for the result."""
     ops = torch.ops._c10d_functional
     size = torch.distributed.distributed_c10d._get_group_size_by_name(group_name)
     gathered: Tensor = ops.all_gather_into_tensor(tensor.contiguous(), size, group_name)
@@ -75,7 +76,7 @@ def _low_contention_all_gather(tensor: Tensor, group_name: "GroupName") -> Tenso
 def _low_contention_reduce_scatter(
     tensor: Tensor, reduce_op: str, group_name: "GroupName"
 ) -> Tensor:
-    """Reduce and keep this rank's part of the first dimension; ``wait_tensor`` waits for it."""
+    """Reduce; return this rank's part of the first dimension. ``wait_tensor`` waits for it."""
     ops = torch.ops._c10d_functional
     size = torch.distributed.distributed_c10d._get_group_size_by_name(group_name)
     part: Tensor = ops.reduce_scatter_tensor(tensor.contiguous(), reduce_op, size, group_name)

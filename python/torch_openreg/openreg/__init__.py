@@ -220,14 +220,14 @@ __all__ = [
     "use_mem_pool",
 ]
 
-# The exceptions that failing kernels and allocations raise.
+# The exceptions raised for failed kernels and failed allocations.
 AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError
 
 #: Legacy constant for ``is_float16_supported()``: every device supports float16.
 has_half = True
 
-# These names are used by torch, by code that torch's compiler generates, or by programs written for
+# These names are for torch, for code that torch's compiler generates, or for programs written for
 # CUDA.
 _DeviceGuard = devices._DeviceGuard
 _compiled_operators = compiled.operators
@@ -248,16 +248,16 @@ _set_stream_by_id = streams._set_stream_by_id
 _sleep = devices._sleep
 _tls = devices._tls
 
-# Defines FloatTensor, FloatStorage and so on, which only legacy interfaces of torch use.
+# Defines FloatTensor, FloatStorage and so on. Only legacy interfaces of torch use these types.
 globals().update(legacy_types())
 
 
 def __getattr__(name: str) -> Any:
-    """Compute an attribute whose value is not fixed at import.
+    """Return an attribute whose value is not fixed at import.
 
-    ``default_generators`` has one generator per device, and the number of devices is a setting.
-    torch.utils.checkpoint saves the states of a device's generators only if ``_initialized`` is
-    true.
+    ``default_generators`` has one generator per device, and a setting determines the number of
+    devices. torch.utils.checkpoint reads ``_initialized`` and saves the states of the device's
+    generators only if it is true.
     """
     if name == "_initialized":
         return is_initialized()

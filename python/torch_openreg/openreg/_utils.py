@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Converts a device argument to its index. torch imports this module by its name."""
+"""Converts a device argument to an index. torch imports this module by name."""
 
 import torch
 
@@ -10,7 +10,7 @@ DeviceLike = torch.device | str | int | None
 
 
 def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: bool = False) -> int:
-    """Return the index that ``device`` names, without checking that such a device exists.
+    """Return the index of the specified device, without a check that the device exists.
 
     Args:
         device: index, ``"openreg"``, ``"openreg:1"`` or a ``torch.device``.

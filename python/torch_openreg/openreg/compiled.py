@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lets C++ code that torch's compiler generates call the operators, as C functions."""
+"""Makes the operators callable, as C functions, from C++ code that torch's compiler generates."""
 
 import ctypes
 from importlib.abc import Traversable
@@ -9,8 +9,9 @@ from torch_openreg.name import PACKAGE
 
 
 def _library() -> Traversable:
-    # Not a constant: files() imports the package, and another thread may be importing it while this
-    # module is being imported. That thread waits for this one, so Python would report a deadlock.
+    # This is not a constant, because files() imports the package. While this module is imported,
+    # another thread may be importing the package and waiting for this thread. Python would report a
+    # deadlock.
     return files(PACKAGE) / "lib" / "libopenreg_aoti.so"
 
 
@@ -22,8 +23,8 @@ def supported() -> bool:
 def load() -> None:
     """Make the functions of libopenreg_aoti.so visible to libraries that are loaded later.
 
-    Generated libraries use these symbols without linking libopenreg_aoti.so, so they work wherever
-    this package is installed.
+    Generated libraries use these symbols but are not linked with libopenreg_aoti.so. Therefore they
+    do not depend on the place where this package is installed.
 
     Raises:
         NotImplementedError: if this build's driver cannot run generated kernels.
@@ -38,5 +39,5 @@ def load() -> None:
 
 
 def operators() -> str:
-    """Return the C++ declarations of the operators."""
+    """Return the C++ declarations of the C functions."""
     return (files(PACKAGE) / "include" / "aten" / "aoti" / "c_shim.h").read_text()

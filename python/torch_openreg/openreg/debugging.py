@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Debugging settings: implicit waits, blocking launches, and launch sites.
 
-Each setting applies to all threads of the process and may be changed at any time.
+Each setting applies to all threads of the process and can be changed at any time.
 """
 
 from typing import Literal, get_args
@@ -10,25 +10,25 @@ from torch_openreg import _C
 
 SyncDebugMode = Literal["default", "warn", "error"]
 
-#: The modes, in the order of SyncDebugMode (runtime/diagnostics/implicit_wait.h) and torch.cuda.
+#: The modes, in the order of SyncDebugMode (runtime/diagnostics/implicit_wait.h) and of torch.cuda.
 _MODES: tuple[SyncDebugMode, ...] = get_args(SyncDebugMode)
 
 
 def set_sync_debug_mode(debug_mode: SyncDebugMode | int) -> None:
     """Set what happens when an operator makes the host wait for the device implicitly.
 
-    Implicit waits are: reading a value (``item``, ``tolist``, ``if tensor:``), copies to pageable
-    host memory and large copies from it, and operators that run on the host because the device has
-    no kernel for them (``nonzero``, indexing with a bool tensor). Explicit waits (``synchronize``)
-    are not affected.
+    The following operations wait implicitly: reading a value (``item``, ``tolist``,
+    ``if tensor:``), copies to pageable host memory, large copies from pageable host memory, and
+    operators that run on the host because the device has no kernel for them (``nonzero``, indexing
+    with a bool tensor). Explicit waits (``synchronize``) are not affected.
 
     Args:
-        debug_mode: ``"default"`` or 0: nothing. ``"warn"`` or 1: a UserWarning that names the
-            operator. ``"error"`` or 2: a RuntimeError instead of the wait; the operator has no
-            effect.
+        debug_mode: the reaction to a wait. ``"default"`` or 0: none. ``"warn"`` or 1: a UserWarning
+            that names the operator. ``"error"`` or 2: a RuntimeError instead of the wait; the
+            operator has no effect.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: for any other value.
     """
     mode = _MODES.index(debug_mode) if debug_mode in _MODES else debug_mode
     if not isinstance(mode, int) or isinstance(mode, bool) or not 0 <= mode < len(_MODES):
@@ -43,9 +43,9 @@ def get_sync_debug_mode() -> int:
 
 
 def set_launch_blocking(on: bool) -> None:
-    """Set whether each launch waits for its kernel, so that a kernel's error is raised at the call.
+    """Set whether each launch waits for its kernel, so that the call raises the kernel's error.
 
-    ``OPENREG_LAUNCH_BLOCKING=1`` enables it from the start.
+    ``OPENREG_LAUNCH_BLOCKING=1`` enables this setting from the start.
     """
     _C.set_launch_blocking(on)
 
@@ -56,10 +56,10 @@ def get_launch_blocking() -> bool:
 
 
 def set_launch_sites(on: bool) -> None:
-    """Set whether launches record their Python stack, which is added to the kernel's error.
+    """Set whether launches record their Python stack and add it to the kernel's error.
 
-    Recording costs about a microsecond per launch and never waits for the device.
-    ``OPENREG_LAUNCH_SITES=1`` enables it from the start.
+    Recording takes about a microsecond per launch and never waits for the device.
+    ``OPENREG_LAUNCH_SITES=1`` enables this setting from the start.
     """
     _C.set_launch_sites(on)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""This process's devices: their number, their properties, the current one, synchronization."""
+"""Devices of this process: their number, properties, the current device, and synchronization."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg._utils import DeviceLike, _get_device_index, resolve
 
-#: Has the attribute ``is_initializing`` while a thread is in ``_lazy_init``.
+#: Has the attribute ``is_initializing`` while the thread is in ``_lazy_init``.
 _tls = threading.local()
 
 _FORKED = (
@@ -31,7 +31,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """Return the number of devices (``OPENREG_DEVICE_COUNT``, 2 unless set).
 
-    It is 0 if the setting is invalid; the first use of the device then raises the error.
+    If the setting is invalid, the number is 0, and the first use of the device raises the error.
     """
     return _C.device_count()
 
@@ -42,12 +42,12 @@ def is_initialized() -> bool:
 
 
 def _is_in_bad_fork() -> bool:
-    """Return whether this process was forked from one that had used the device."""
+    """Return whether this process was forked from a process that had used the device."""
     return _C.is_in_bad_fork()
 
 
 def _is_compiled() -> bool:
-    """Return whether the device's libraries are loaded: always True when this module exists."""
+    """Return whether the device's libraries are loaded: always True if this module exists."""
     return True
 
 
@@ -62,17 +62,17 @@ def _lazy_init() -> None:
 
 
 def _lazy_call(callable: Callable[[], object], **kwargs: Any) -> None:
-    """Call ``callable`` immediately. CUDA defers such calls until its first use.
+    """Call ``callable`` immediately. CUDA instead defers such calls until its first use.
 
-    Here seeds, states and the current device may be set before the first use, so nothing is
-    deferred. The device is initialized only if ``callable`` does so. CUDA's keyword arguments
-    concern deferred calls and are ignored.
+    On this device, a program may set seeds, states and the current device before the first use, so
+    no call is deferred. The device is initialized only if ``callable`` initializes it. CUDA's
+    keyword arguments affect only deferred calls and are ignored.
     """
     callable()
 
 
 def init() -> None:
-    """Initialize the device. The first use does so automatically.
+    """Initialize the device. The first use of the device does this automatically.
 
     Raises:
         RuntimeError: in a forked child, or if the system cannot reserve the address space.
@@ -86,7 +86,7 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make ``device`` current in the calling thread; a negative index changes nothing.
+    """Make ``device`` current in the calling thread. A negative index has no effect.
 
     Raises:
         ValueError: for a device that has no index or is not openreg.
@@ -101,7 +101,7 @@ class device:
     """Context manager that makes ``device`` current and restores the previous device on exit.
 
     Args:
-        device: a device or index; None or a negative index changes nothing.
+        device: a device or index; None or a negative index has no effect.
     """
 
     def __init__(self, device: DeviceLike) -> None:
@@ -126,7 +126,7 @@ class device:
 
 
 class _DeviceGuard:
-    """Context manager used by torch that makes the device with this index current."""
+    """Context manager for torch that makes the device with the given index current."""
 
     def __init__(self, index: int) -> None:
         self.idx = index
@@ -145,7 +145,7 @@ class _DeviceGuard:
 
 
 class device_of(device):
-    """Context manager that makes a tensor's or storage's device current; ignores other devices."""
+    """Context manager that makes a tensor's or storage's device current, if it is openreg."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.device if obj.device.type == DEVICE_TYPE else None)
@@ -155,40 +155,40 @@ def synchronize(device: DeviceLike = None) -> None:
     """Wait until all streams of ``device`` have finished their work.
 
     Raises:
-        Exception: the first kernel error that has not been reported yet, with its original type.
+        Exception: the first kernel error that was not reported before; it has its original type.
     """
     _C.synchronize_device(resolve(device))
 
 
 def _exchange_device(device: int) -> int:
-    """Make ``device`` current and return the previous one; a negative index changes nothing."""
+    """Make ``device`` current and return the previous device. A negative index changes nothing."""
     return _C.exchange_device(device if device < 0 else _C.resolve_device(device))
 
 
-# CUDA needs two functions because switching may create a context. This device has no contexts.
+# CUDA needs two functions, because a switch may create a context. This device has no contexts.
 _maybe_exchange_device = _exchange_device
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """A device's properties."""
+    """The properties of a device."""
 
     name: str
-    #: Capacity in bytes (``OPENREG_DEVICE_MEMORY``).
+    #: The capacity in bytes (``OPENREG_DEVICE_MEMORY``).
     total_memory: int
-    #: Bytes to which the driver rounds up an allocation.
+    #: The driver rounds up the size of each allocation to a multiple of this number of bytes.
     allocation_granularity: int
     major: int
     minor: int
-    #: CPU cores that kernels may use.
+    #: The number of CPU cores that kernels may use.
     multi_processor_count: int
-    #: How many of a kernel's threads one such core runs at the same time.
+    #: The number of a kernel's threads that a core runs at the same time.
     max_threads_per_multi_processor: int
-    #: Threads that run in lockstep: 1, because each thread runs independently.
+    #: The number of threads that run in lockstep: 1, because each thread runs independently.
     warp_size: int
-    #: Size of the CPU's last-level cache in bytes; 0 if the system does not report it.
+    #: The size of the CPU's last-level cache in bytes; 0 if the system does not report it.
     L2_cache_size: int
-    #: The device's identifier, which is the same in all processes until the machine restarts.
+    #: The identifier of the device, which is the same in all processes until the machine restarts.
     uuid: UUID
 
 
@@ -203,7 +203,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Return whether kernels of ``device`` can access the peer's memory: True if the two differ.
+    """Return whether kernels of ``device`` can access the peer's memory: True if they differ.
 
     Raises:
         ValueError: for a device that is not openreg.
@@ -213,15 +213,15 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """Return the compute capability of ``device``: its major and its minor version."""
+    """Return the compute capability of ``device`` as its major and minor version."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
 def is_tf32_supported() -> bool:
-    """Return whether the device has TF32: always False; ``float32`` keeps all of its 24 bits.
+    """Return whether the device supports TF32: always False, ``float32`` keeps all of its 24 bits.
 
-    ``torch.set_float32_matmul_precision`` affects float32 products on the device as on the CPU.
+    ``torch.set_float32_matmul_precision`` affects float32 products as it does on the CPU.
     """
     return False
 

@@ -2,10 +2,10 @@
 """DLPack: shares device memory with other libraries, and their memory with torch, without a copy.
 
 torch implements DLPack (``torch.from_dlpack``, ``Tensor.__dlpack__``), but two methods of Tensor
-have a fixed list of devices: ``__dlpack_device__`` raises for a renamed PrivateUse1 device, and
-``__dlpack__`` synchronizes CUDA streams only. torch has no extension point for this, so
-``register`` wraps both methods. For every other device, and for everything that __torch_function__
-intercepts, the wrapper calls torch's own method with the same arguments.
+support only a fixed list of devices. ``__dlpack_device__`` raises an error for a renamed
+PrivateUse1 device, and ``__dlpack__`` synchronizes only CUDA streams. torch has no extension point
+for these methods, so ``register`` wraps both. For other devices, and for objects that
+__torch_function__ handles, the wrappers call torch's methods with the same arguments.
 """
 
 import functools
@@ -19,7 +19,7 @@ from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg.streams import ExternalStream, Stream, current_stream
 from torch_openreg.openreg.streams import stream as stream_context
 
-#: A device as DLPack names it: its type and its index.
+#: A device in DLPack: its type and its index.
 DLDevice = tuple[int, int]
 
 
@@ -28,7 +28,7 @@ def _is_on_device(tensor: torch.Tensor) -> bool:
 
 
 def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> Stream:
-    """Return the consumer's stream, which belongs to the device that the data is exported to.
+    """Return the consumer's stream, on the device to which the data is exported.
 
     Raises:
         TypeError: if ``dl_device`` is not two integers.

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fake kernels, whose results have the same strides and dtypes as those of the real kernels.
 
-Convolutions: the device returns the memory format that the CPU returns
-(aten/kernels/convolution.cc). torch's rule for fake tensors implements the formats of its built-in
-devices and assumes contiguous results for all others.
+Convolutions: the device returns the same memory format as the CPU (aten/kernels/convolution.cc).
+torch's rule for fake tensors implements the formats of its built-in devices and assumes contiguous
+results for all other devices.
 
-Attention: the logsumexp for float64 operands is float64 (aten/kernels/attention.cc). torch's rule
-always says float32, so compiled code would misread the data.
+Attention: for float64 operands the logsumexp is float64 (aten/kernels/attention.cc). torch's rule
+always returns float32, so compiled code would misread the data.
 
-Grouped matrix products: rows of the result are aligned to 16 bytes, as on the CPU. torch's rule
-aligns them only for CUDA, but its compiler assumes the alignment on every device.
+Grouped matrix products: each row of the result is aligned to 16 bytes, as on the CPU. torch's rule
+aligns rows only for CUDA, but its compiler assumes the alignment on every device.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Statistics and policy of the boxed fallback, which runs CPU kernels where openreg has none.
 
-Fallbacks are counted per operator overload, over all devices and threads, since the start of the
-process or the last ``reset``. A process-wide policy decides whether operators may fall back. Two
+Fallbacks are counted per operator overload for all devices and threads, since the start of the
+process or the last ``reset``. A process-wide policy determines whether operators may fall back. Two
 environment variables are read once, at the first fallback:
 
 - ``OPENREG_FALLBACK``: the initial policy, ``silent`` (default), ``warn`` or ``error``.
-- ``OPENREG_FALLBACK_MODE``: with ``alias`` (default) CPU kernels work on device memory directly;
-  with ``copy`` they work on copies in host memory, as is necessary for a device whose memory the
-  CPU cannot access.
+- ``OPENREG_FALLBACK_MODE``: with ``alias`` (default), CPU kernels work directly on device memory.
+  With ``copy``, they work on copies in host memory. A device whose memory the CPU cannot access
+  requires ``copy``.
 """
 
 from collections.abc import Iterator
@@ -26,23 +26,23 @@ _POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 @dataclass(frozen=True)
 class FallbackRecord:
-    """Statistics for one operator's fallbacks."""
+    """Statistics about the fallbacks of one operator."""
 
     calls: int
-    #: Calls that were queued on the stream like a kernel.
+    #: The number of calls that were queued on the stream like a kernel.
     asynchronous: int
-    #: Calls that made the host wait.
+    #: The number of calls that made the host wait.
     synchronous: int
-    #: Bytes of arguments that were copied to the host. Most arguments need no copy.
+    #: The number of bytes of arguments that were copied to the host. Most arguments are not copied.
     bytes_in: int
-    #: Bytes of results that were copied to the device.
+    #: The number of bytes of results that were copied to the device.
     bytes_out: int
-    #: Nanoseconds that the calling threads spent in the calls, including waits.
+    #: The time that threads spent in the calls, including waits, in nanoseconds.
     ns: int
 
 
 def stats() -> dict[str, FallbackRecord]:
-    """Return the record of each operator that fell back, by name (``"aten::cdist"``)."""
+    """Return a record for each operator that fell back, by its name (``"aten::cdist"``)."""
     return {name: FallbackRecord(**record) for name, record in _C.fallback_stats().items()}
 
 
@@ -57,12 +57,12 @@ def get_policy() -> Policy:
 
 
 def set_policy(policy: Policy) -> None:
-    """Set what happens when an operator falls back, for all threads.
+    """Set what happens in all threads when an operator falls back.
 
     Args:
-        policy: ``"silent"``: the call is counted. ``"warn"``: torch also issues a UserWarning, once
-            per operator until ``reset``. ``"error"``: the call raises a NotImplementedError before
-            the operator has any effect.
+        policy: ``"silent"``: the call is only counted. ``"warn"``: torch also issues a UserWarning,
+            once per operator until ``reset``. ``"error"``: the call raises a NotImplementedError
+            before the operator has any effect.
 
     Raises:
         ValueError: for any other value.
@@ -76,7 +76,7 @@ def set_policy(policy: Policy) -> None:
 def policy(policy: Policy) -> Iterator[None]:
     """Set the policy within a block: ``with torch.openreg.fallback.policy("error"): ...``.
 
-    It applies to all threads, including the autograd threads that run a backward pass.
+    The policy applies to all threads, including the autograd threads that run a backward pass.
     """
     before = get_policy()
     set_policy(policy)
@@ -87,15 +87,16 @@ def policy(policy: Policy) -> Iterator[None]:
 
 
 def irreplaceable() -> dict[str, str]:
-    """Return the operators on strided tensors that never fall back, by name, with the reason.
+    """Return the operators that never fall back for strided tensors, by name, with the reason.
 
-    The device has kernels for all of them. The list is for backends derived from this one.
+    This device has kernels for all of them. The list is for backends that are derived from this
+    one.
     """
     return dict(_C.irreplaceable_operators())
 
 
 def report() -> str:
-    """Return a table of the fallbacks, sorted by time in descending order."""
+    """Return a table of the fallbacks, sorted by their time in descending order."""
     header = ("operator", "calls", "async", "sync", "MB in", "MB out", "ms")
     rows = [header]
     for name, record in sorted(stats().items(), key=lambda item: (-item[1].ns, item[0])):

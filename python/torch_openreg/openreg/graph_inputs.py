@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tracks the external tensors that a graph uses, so that a replay fails if one was freed.
 
-A graph stores addresses. The graph owns the memory allocated during the capture, and pinned memory.
-An external device tensor belongs to the program: if the program frees it, a replay accesses memory
-that may belong to another tensor by then. ``GraphInputs`` belongs to a graph and is called by the
-capturing thread. Kernels launched without torch's dispatcher (compiled kernels) are not tracked.
+A graph stores addresses. The graph owns the memory that was allocated during the capture, and
+pinned memory. Other device tensors belong to the program. If the program frees such a tensor, a
+replay accesses memory that another tensor may use by then. A ``GraphInputs`` object belongs to one
+graph, and only the capturing thread calls it. Kernels that do not use torch's dispatcher (compiled
+kernels) are not tracked.
 """
 
 import weakref
@@ -18,12 +19,12 @@ from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg.memory_history import memory_snapshot
 
-#: The number of freed tensors that an error describes.
+#: The maximum number of freed tensors that an error message describes.
 _DESCRIBED = 5
 
 
 class _Input:
-    """The memory of an external tensor, and the operator that first used it."""
+    """The memory of an external tensor, and the first operator that used it."""
 
     def __init__(self, tensor: torch.Tensor, operator: str) -> None:
         storage = tensor.untyped_storage()
@@ -42,7 +43,7 @@ class _Input:
 
 
 class _Follow(TorchDispatchMode):
-    """Passes each operator on a captured stream to GraphInputs, with arguments and results."""
+    """Reports each operator on a captured stream to GraphInputs, with its arguments and results."""
 
     def __init__(self, inputs: "GraphInputs") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -92,14 +93,14 @@ class GraphInputs:
                 self._inside.add(address)
 
     def require(self, pool: tuple[int, int]) -> None:
-        """Raise an error if an external tensor was freed.
+        """Raise an error if an external tensor of the graph was freed.
 
         Args:
-            pool: the graph's pool. Freed tensors in it are not an error: they belong to another
-                graph that shares the pool.
+            pool: the graph's pool. Freed tensors in the pool are not an error, because they belong
+                to another graph that shares the pool.
 
         Raises:
-            RuntimeError: with a description of the tensors.
+            RuntimeError: if a tensor was freed; the message describes the freed tensors.
         """
         gone = [entry for entry in self._outside.values() if not entry.lives()]
         if gone:

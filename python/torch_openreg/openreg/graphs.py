@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs: device work that is captured once and replayed without the Python and C++ that queued it.
+"""Graphs: device work that is captured once and then replayed without running the program's code.
 
 The names and arguments are the same as in ``torch.cuda.graphs``. docs/graphs.md explains the rules.
 """
@@ -32,12 +32,12 @@ def is_current_stream_capturing() -> bool:
 
 
 def graph_pool_handle() -> PoolHandle:
-    """Return the ID of a new memory pool, which several graphs can share."""
+    """Return the ID of a new memory pool, which several graphs may share."""
     return _C.new_pool_id()
 
 
 class OpenRegGraph(_C._Graph):
-    """Work captured from a stream, and the memory that it uses.
+    """Work that was captured from a stream, and the memory that this work uses.
 
     Args:
         keep_graph: if True, the graph is instantiated by ``instantiate`` or by the first
@@ -60,7 +60,7 @@ class OpenRegGraph(_C._Graph):
         capture_error_mode: str = "global",
         check_input_liveness: bool = False,
     ) -> None:
-        """Start capturing what any thread launches on the current stream.
+        """Start capturing the work that any thread launches on the current stream.
 
         Args:
             pool: the pool to allocate from (``graph_pool_handle()``, or ``pool()`` of another
@@ -72,7 +72,7 @@ class OpenRegGraph(_C._Graph):
                 raises an error if one of them was freed. Capturing takes longer.
 
         Raises:
-            RuntimeError: if the graph already holds a capture, or the stream is being captured.
+            RuntimeError: if the graph already has a capture, or the stream is being captured.
             ValueError: for any other mode.
         """
         super().capture_begin(pool, capture_error_mode)
@@ -81,11 +81,11 @@ class OpenRegGraph(_C._Graph):
             self._inputs.follow()
 
     def capture_end(self) -> None:
-        """End the capture, on the stream on which it began.
+        """End the capture. The current stream must be the one on which the capture began.
 
         Raises:
-            RuntimeError: with the reason, if the capture became invalid or a stream was not
-                joined. The graph is then empty.
+            RuntimeError: if the capture became invalid or a stream was not joined; the message
+                states the reason, and the graph is empty.
         """
         if self._inputs is not None:
             self._inputs.stop()
@@ -99,7 +99,7 @@ class OpenRegGraph(_C._Graph):
         """Queue the graph on its device's current stream.
 
         Raises:
-            RuntimeError: if the graph holds no capture; with ``check_input_liveness``, if a tensor
+            RuntimeError: if the graph has no capture; with ``check_input_liveness``, if a tensor
                 that it reads or writes was freed.
         """
         if self._inputs is not None:
@@ -107,7 +107,7 @@ class OpenRegGraph(_C._Graph):
         super().replay()
 
     def reset(self) -> None:
-        """Wait for queued replays and free the graph and its memory."""
+        """Wait for queued replays, then free the graph and its memory."""
         super().reset()
         self._inputs = None
 
@@ -116,7 +116,7 @@ class OpenRegGraph(_C._Graph):
         return super().pool()
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Let captured operators use a generator other than the device's default one."""
+        """Allow captured operators to use a generator other than the device's default generator."""
         super().register_generator_state(generator)
 
     def enable_debug_mode(self) -> None:
@@ -135,7 +135,7 @@ class OpenRegGraph(_C._Graph):
 class graph:
     """Context manager that captures its block into a graph.
 
-    Entering it waits for the device and empties the caches of device memory and pinned memory.
+    On entry it waits for the device and empties the caches of device memory and pinned memory.
 
     Args:
         openreg_graph: the graph that receives the capture.
@@ -231,7 +231,7 @@ def _check_callable(function: Callable[..., Any]) -> None:
 
 
 class _Graphed:
-    """A callable, its two graphs, and the tensors that they read and write."""
+    """A callable, its two graphs, and the tensors that the graphs read and write."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.function = function
@@ -328,7 +328,7 @@ def _in_place_of(module: torch.nn.Module, call: Callable[..., Any]) -> torch.nn.
     eager = module.forward
 
     def forward(*arguments: Any) -> Any:
-        # If the training mode was changed after the capture, run without the graph.
+        # If the training mode has changed since the capture, run without the graph.
         return call(*arguments) if module.training == training else eager(*arguments)
 
     module.forward = forward
@@ -344,8 +344,8 @@ def make_graphed_callables(
 ) -> Any:
     """Return callables whose forward and backward passes replay graphs.
 
-    Several callables share a memory pool: they must be called in the given order, and their
-    backward passes in reverse order. The next call overwrites the results.
+    Several callables share a memory pool. They must be called in the given order, and their
+    backward passes must run in reverse order. The next call overwrites the results of a call.
 
     Args:
         callables: functions or modules that take and return tensors, without hooks. Modules are
@@ -386,7 +386,7 @@ def make_graphed_callables(
     ]
     pool = graph_pool_handle() if pool is None else pool
 
-    # Warm up on a separate stream, so that one-time initialization happens before the capture.
+    # Warm up on a separate stream, so that one-time initialization is done before the capture.
     synchronize()
     side = Stream()
     side.wait_stream(current_stream())

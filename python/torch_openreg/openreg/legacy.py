@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Legacy types such as ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``.
 
-Each dtype has a storage type and, unless it is complex, a tensor type. torch uses them when it
-pickles a storage, and when it converts the type of a tensor to or from a string. New code should
-use ``torch.empty(..., dtype=..., device="openreg")``.
+Each dtype has a storage type and, unless it is complex, a tensor type. torch uses these types to
+pickle a storage, and to convert the type of a tensor to or from a string. New code should use
+``torch.empty(..., dtype=..., device="openreg")``.
 """
 
 import types
@@ -30,12 +30,12 @@ _STORAGE_ONLY = {"ComplexDouble": torch.complex128, "ComplexFloat": torch.comple
 
 
 class _TensorType(type):
-    """Metaclass of torch.openreg.FloatTensor and so on; a call creates a tensor of that type."""
+    """Metaclass of torch.openreg.FloatTensor and so on. A call creates a tensor of that type."""
 
     dtype: torch.dtype
 
-    # torch.Tensor.type() reads the full name that was passed to type.__new__ from the C struct of
-    # the type. Python code reads this attribute, which holds the last part of that name.
+    # torch.Tensor.type() reads the full name that was passed to type.__new__ from the type's C
+    # struct. Python code reads this attribute instead, which is the last part of the full name.
     @property
     def __name__(cls) -> str:  # type: ignore[override]
         return cls._short_name  # type: ignore[attr-defined, no-any-return]
@@ -58,7 +58,7 @@ class _TensorType(type):
 
 
 class _StorageDtype:
-    """Descriptor for ``dtype`` of a storage class, which warns once like all typed storages."""
+    """Descriptor for ``dtype`` of a storage class. It warns once, as all typed storages do."""
 
     def __init__(self, dtype: torch.dtype, warn: bool) -> None:
         self._dtype = dtype
@@ -85,7 +85,7 @@ def _storage_type(name: str, dtype: torch.dtype) -> type:
 
 
 def legacy_types() -> dict[str, type]:
-    """Return the tensor and storage types by their names in ``torch.openreg``."""
+    """Return the tensor and storage types by name in ``torch.openreg``."""
     found: dict[str, type] = {}
     for prefix, dtype in _DTYPES.items():
         found[f"{prefix}Tensor"] = _tensor_type(f"{prefix}Tensor", dtype)

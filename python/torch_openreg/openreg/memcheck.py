@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memcheck: detects invalid writes to device memory, and memory leaks.
 
-``OPENREG_MEMCHECK=1`` enables it for a process; it cannot be turned on or off later. Blocks are
-then allocated between red zones; a freed block is poisoned and its reuse is delayed. Writes before
-or after a block, or to a freed block, are reported by a RuntimeError from the next call that waits
-for the device, and on stderr at exit. See docs/memory_debugging.md.
+``OPENREG_MEMCHECK=1`` enables memcheck for a process. A running process cannot enable or disable
+it. Memcheck allocates each block between red zones. It fills a freed block with a pattern and
+delays its reuse. It detects writes before or after a block, or to a freed block. The next call that
+waits for the device then raises a RuntimeError, or the error is printed to stderr at exit. See
+docs/memory_debugging.md.
 """
 
 import gc
@@ -20,14 +21,14 @@ from torch_openreg.name import DEVICE_TYPE
 
 @dataclass(frozen=True)
 class Held:
-    """Memory that the program holds, allocated at one call site."""
+    """The memory in use by the program that was allocated at one call site."""
 
-    #: Index of the device.
+    #: The index of the device.
     device: int
-    #: The number of blocks, and the bytes requested for them.
+    #: The number of blocks, and the number of bytes requested for them.
     blocks: int
     bytes: int
-    #: The Python stack of the allocations, the innermost call last.
+    #: The Python stack of the allocations; the innermost call is last.
     stack: str
 
 
@@ -40,18 +41,18 @@ def check() -> None:
     """Wait for all devices and check all their memory.
 
     Raises:
-        RuntimeError: for invalid writes that were not reported before, and for kernel errors, as in
-            every call that waits.
+        RuntimeError: for invalid writes that were not reported before. Like every call that waits,
+            this call also raises kernel errors.
     """
     _require()
     _C.check_memory()
 
 
 def leaks() -> list[Held]:
-    """Return the memory that the program holds, by call site, largest first.
+    """Return the memory in use by the program, by call site, in descending order of size.
 
-    Only the program can tell which of this memory is leaked. At exit, memory that is unreachable
-    from Python and survives finalization is reported automatically.
+    Only the program can determine which of this memory is leaked. At exit, memcheck reports memory
+    that Python cannot reach and that finalization did not free.
     """
     _require()
     return [Held(**place) for place in _C.held_memory()]
@@ -63,7 +64,7 @@ def _report_at_exit() -> None:
 
 
 def _reachable() -> list[int]:
-    """Return the addresses of device memory that is reachable from Python."""
+    """Return the addresses of device memory that Python objects can reach."""
     gc.collect()
     addresses: list[int] = []
     seen: set[int] = set()
@@ -76,7 +77,7 @@ def _reachable() -> list[int]:
         if issubclass(type(value), torch.Tensor):
             assert isinstance(value, torch.Tensor)
             if value.device.type == DEVICE_TYPE and value.layout == torch.strided:
-                with suppress(RuntimeError):  # the tensor has no storage
+                with suppress(RuntimeError):  # raised if the tensor has no storage
                     addresses.append(value.untyped_storage().data_ptr())
             if value.is_leaf:
                 pending.append(value.grad)

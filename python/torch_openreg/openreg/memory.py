@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports, limits and frees device memory and pinned memory; all sizes are in bytes.
+"""Reports, limits and frees device memory and pinned memory. All sizes are in bytes.
 
-The statistics are the same as in ``torch.accelerator``; before the first allocation they are 0.
+The statistics are those of ``torch.accelerator``. Before the first allocation they are 0.
 """
 
 import os
@@ -42,7 +42,7 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    """Return the bytes held by tensors, including rounding by the allocator."""
+    """Return the number of bytes that tensors use, including the allocator's rounding."""
     return torch.accelerator.memory_allocated(resolve(device))
 
 
@@ -52,7 +52,7 @@ def max_memory_allocated(device: DeviceLike = None) -> int:
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Return the bytes that the allocator has reserved: held by tensors, or cached."""
+    """Return the number of bytes that the allocator has reserved: used by tensors, or cached."""
     return torch.accelerator.memory_reserved(resolve(device))
 
 
@@ -95,16 +95,17 @@ def max_memory_cached(device: DeviceLike = None) -> int:
 
 
 def device_memory_used(device: DeviceLike = None) -> int:
-    """Return the bytes of ``device`` in use, whether allocated by the allocator or directly."""
+    """Return the number of bytes of ``device`` in use, including direct allocations."""
     free, total = mem_get_info(device)
     return total - free
 
 
 def list_gpu_processes(device: DeviceLike = None) -> str:
-    """Return a text that lists the processes using ``device`` and the memory that each uses.
+    """Return a text that lists the processes using ``device`` and the memory of each process.
 
-    It lists only this process, or none before its first use of the device: a process sees
-    only its own memory and the memory that others have shared with it.
+    The text lists only this process, because a process has no information about other processes
+    except for the memory that they share with it. Before the first use of the device, the text
+    lists no process.
     """
     index = resolve(device)
     name = f"{DEVICE_TYPE}:{index}"
@@ -119,7 +120,7 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
     torch.accelerator.reset_accumulated_memory_stats(resolve(device))
 
 
-# Rows of memory_summary: the statistic, its title, and whether it is in bytes.
+# The rows of memory_summary: the statistic, its title, and whether it is in bytes.
 _SUMMARY = (
     ("allocated_bytes", "Allocated", True),
     ("active_bytes", "and used by streams", True),
@@ -148,7 +149,7 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
 
     Args:
         device: the device; None means the current one.
-        abbreviated: omit the rows for the small and the large pool.
+        abbreviated: if True, omit the rows for the small and the large pool.
     """
     index = resolve(device)
     stats = memory_stats(index)
@@ -175,7 +176,7 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
     """Limit this process to a fraction of a device's memory.
 
-    Existing allocations are kept; allocations beyond the limit raise ``OutOfMemoryError``.
+    Existing allocations are not affected. Allocations beyond the limit raise ``OutOfMemoryError``.
 
     Args:
         fraction: from 0 to 1, relative to the total memory that ``mem_get_info`` returns.
@@ -207,7 +208,7 @@ def caching_allocator_alloc(
             stream.
 
     Returns:
-        The address; 0 for a size of 0. Free it with ``caching_allocator_delete``.
+        The address, or 0 if the size is 0. Free the memory with ``caching_allocator_delete``.
 
     Raises:
         TypeError: if ``stream`` is neither a stream nor an integer.
@@ -231,7 +232,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
     """Free memory that ``caching_allocator_alloc`` returned.
 
     Raises:
-        ValueError: if the address is not such a block, or was freed before.
+        ValueError: if no such memory has this address, or if the memory was freed before.
     """
     _C.free_raw(mem_ptr)
 
@@ -242,7 +243,7 @@ def get_allocator_backend() -> str:
 
 
 def empty_cache() -> None:
-    """Return cached memory to the devices. Does nothing before the first use."""
+    """Return cached memory to the devices. Has no effect before the first use of the device."""
     torch.accelerator.empty_cache()
 
 
@@ -255,12 +256,13 @@ def empty_host_cache() -> None:
 def host_memory_stats() -> dict[str, Any]:
     """Return the pinned memory allocator's statistics, by dotted names.
 
-    ``allocations`` and ``allocated_bytes`` count memory obtained from the system,
-    ``active_requests`` and ``active_bytes`` memory held by tensors or by unfinished copies; each
-    with ``current``, ``peak``, ``allocated`` and ``freed``. ``num_host_alloc`` and
-    ``num_host_free`` count calls to the system; ``host_alloc_time`` and ``host_free_time`` are
-    their times in microseconds: ``total``, ``max``, ``min``, ``avg``, ``count``. Sizes are rounded
-    up to powers of two. All values are 0 before the first pinned allocation.
+    ``allocations`` and ``allocated_bytes`` count memory that was obtained from the system.
+    ``active_requests`` and ``active_bytes`` count memory in use by tensors or by unfinished copies.
+    Each of these statistics has the values ``current``, ``peak``, ``allocated`` and ``freed``.
+    ``num_host_alloc`` and ``num_host_free`` count calls to the system. ``host_alloc_time`` and
+    ``host_free_time`` are the times of these calls in microseconds, with the values ``total``,
+    ``max``, ``min``, ``avg`` and ``count``. Sizes are rounded up to powers of two. All values are 0
+    before the first pinned allocation.
     """
     flat: dict[str, Any] = {}
     for name, value in host_memory_stats_as_nested_dict().items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory history and snapshots: the call sites that hold device memory, and past events.
+"""Memory history and snapshots: the call sites that allocated device memory, and past events.
 
-Names and format are the same as in ``torch.cuda.memory``, so ``torch.cuda._memory_viz`` and the
+The names and the format are those of ``torch.cuda.memory``, so ``torch.cuda._memory_viz`` and the
 viewer at pytorch.org/memory_viz can read the snapshots. See docs/memory_debugging.md.
 """
 
@@ -53,16 +53,16 @@ def _record_memory_history(
     """Start recording the events of all device allocators, with call stacks.
 
     Args:
-        enabled: ``"all"``: record every event and the memory held. ``"state"``: only the memory
-            held. None: stop, and clear the records.
-        context: which call stacks are kept. ``"state"``: those for memory held. ``"alloc"``: in
-            addition, those for past allocations. ``"all"``: in addition, those for frees. None:
-            none.
-        stacks: ``"python"``, or ``"all"`` to add C++ frames. These take longer to record and much
-            longer to convert to text.
-        max_entries: the number of events kept per device; the oldest are dropped. An event takes 75
-            bytes, and a stack 200 to 700 bytes.
-        clear_history: clear earlier events first.
+        enabled: ``"all"``: record every event and the memory in use. ``"state"``: record only the
+            memory in use. None: stop recording and clear the records.
+        context: which call stacks are kept. ``"state"``: the stacks of memory in use. ``"alloc"``:
+            also the stacks of past allocations. ``"all"``: also the stacks of frees. None: no
+            stacks.
+        stacks: ``"python"``, or ``"all"`` to add C++ frames. C++ frames take longer to record and
+            much longer to convert to text.
+        max_entries: the number of events kept per device; the oldest events are dropped. An event
+            uses 75 bytes, and a stack uses 200 to 700 bytes.
+        clear_history: if True, clear earlier events first.
         skip_actions: events that are not recorded: ``"alloc"``, ``"free_requested"``,
             ``"free_completed"``, ``"segment_alloc"``, ``"segment_free"``, ``"oom"``,
             ``"snapshot"``.
@@ -91,23 +91,29 @@ def _record_memory_history(
 
 
 def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """Return the allocators' segments and the recorded events.
+    """Return the segments of all allocators and the recorded events.
 
     Args:
         device: the device; None means all devices.
-        augment_with_fx_traces: add the line of the model to frames of generated code.
+        augment_with_fx_traces: if True, add the model's source line to frames of generated code.
 
     Returns:
-        A dict. ``"segments"``: for each segment its ``device``, ``address``, ``total_size``,
-        ``allocated_size``, ``active_size`` (including freed blocks that other streams still use),
-        ``requested_size``, in bytes, ``stream`` (0 is the default stream), ``segment_type``
-        (``"small"``, ``"large"``), ``segment_pool_id``, ``frames``, and ``blocks`` in address
-        order: ``address``, ``size``, ``requested_size``, ``state`` (``"active_allocated"``,
-        ``"active_awaiting_free"``, ``"inactive"``) and ``frames``. ``"device_traces"``: for each
-        device its events, oldest first: ``action``, ``addr`` (for ``"oom"``: ``device_free``),
-        ``size``, ``stream``, ``pool_id``, ``time_us`` (Unix time), ``frames``. A frame has
-        ``filename``, ``line`` and ``name``; the innermost call comes first.
-        ``"allocator_settings"``, and ``"external_annotations"``, which is empty.
+        A dict with these keys:
+
+        - ``"segments"``: a list of segments. Each has ``device``, ``address``, ``total_size``,
+          ``allocated_size``, ``active_size`` (including freed blocks that other streams still use),
+          ``requested_size``, ``stream`` (0 is the default stream), ``segment_type`` (``"small"`` or
+          ``"large"``), ``segment_pool_id``, ``frames``, and ``blocks`` in address order. A block
+          has ``address``, ``size``, ``requested_size``, ``state`` (``"active_allocated"``,
+          ``"active_awaiting_free"`` or ``"inactive"``) and ``frames``. Sizes are in bytes.
+        - ``"device_traces"``: for each device a list of its events, oldest first. An event has
+          ``action``, ``addr`` (``device_free`` if the action is ``"oom"``), ``size``, ``stream``,
+          ``pool_id``, ``time_us`` (Unix time) and ``frames``.
+        - ``"allocator_settings"``.
+        - ``"external_annotations"``, which is empty.
+
+        ``frames`` is a call stack; the innermost call comes first. A frame has ``filename``,
+        ``line`` and ``name``.
 
     Raises:
         ValueError: for a device that is not openreg.
@@ -137,7 +143,7 @@ def _dump_snapshot(
 
     Args:
         filename: the file's path; an existing file is overwritten.
-        augment_with_fx_traces: as in ``_snapshot``.
+        augment_with_fx_traces: see ``_snapshot``.
     """
     found = _snapshot(augment_with_fx_traces=augment_with_fx_traces)
     with open(filename, "wb") as file:
@@ -147,12 +153,12 @@ def _dump_snapshot(
 def memory_snapshot(
     mempool_id: tuple[int, int] | None = None, include_traces: bool = True
 ) -> list[dict[str, Any]]:
-    """Return the segments of all devices, as ``_snapshot`` describes them.
+    """Return the segments of all devices, in the format of ``_snapshot``.
 
     Args:
         mempool_id: return only the segments of this pool; None means all segments.
-        include_traces: exists for compatibility with torch.cuda, which collects the recorded events
-            unless it is False. They are not part of the result, so here they are never collected.
+        include_traces: exists for compatibility with torch.cuda and has no effect: the result never
+            contains the recorded events.
     """
     segments: list[dict[str, Any]] = _C.memory_snapshot(events=False)["segments"]
     if mempool_id is None:

@@ -15,16 +15,17 @@ from torch_openreg.openreg.memory_history import memory_snapshot
 class MemPool:
     """A pool of device memory for allocations inside ``use_mem_pool``.
 
-    The pool has its own segments, which serve no other allocations and are kept as long as this
-    object exists. Once the object is gone, ``empty_cache`` and allocations that need memory return
-    the pool's free segments to the device, and the pool is destroyed with its last tensor.
+    The pool has its own segments. They serve no other allocations and are kept as long as this
+    object exists. After its deletion, the pool's free segments are returned to the device, by
+    ``empty_cache`` or when an allocation needs memory. The pool is destroyed together with its last
+    tensor.
 
     Args:
         allocator: exists for compatibility with torch.cuda; here segments always come from the
             driver.
-        use_on_oom: let other allocations, on a stream that has allocated from the pool, take the
-            pool's free memory before they fail with an ``OutOfMemoryError``.
-        no_split: give each allocation its own segment of the same size (at least 1 MiB).
+        use_on_oom: if True, other allocations use the pool's free memory before they fail with an
+            ``OutOfMemoryError``, but only on a stream that has allocated from the pool.
+        no_split: if True, each allocation has its own segment of the same size (at least 1 MiB).
         device: the device; None means the current one.
 
     Raises:
@@ -57,7 +58,7 @@ class MemPool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """The pool's ID in statistics and snapshots: two integers."""
+        """The ID of the pool in statistics and snapshots, which consists of two integers."""
         return self._id
 
     @property
@@ -66,20 +67,20 @@ class MemPool:
         return self._device
 
     def use_count(self) -> int:
-        """Return the number of users: this object, contexts of ``use_mem_pool``, graphs."""
+        """Return the number of users: this object, ``use_mem_pool`` contexts, and graphs."""
         return _C.pool_use_count(self._device, self._id)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
-        """Return the pool's segments, as ``torch.openreg.memory_snapshot`` does."""
+        """Return the segments of the pool, as ``torch.openreg.memory_snapshot`` does."""
         return memory_snapshot(self._id, include_traces)
 
 
 @contextmanager
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
-    """Let the calling thread allocate from ``pool``. Contexts nest; the innermost one applies.
+    """Make the calling thread allocate from ``pool``. The innermost context applies.
 
-    Other threads are not affected, including the threads of autograd's backward pass. A tensor
-    stays in the pool after the context.
+    Other threads are not affected, including the autograd threads that run a backward pass. A
+    tensor remains in the pool after the context ends.
 
     Args:
         pool: the pool to allocate from.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Computes products of int8 matrices with int32 results, as device-independent programs need them.
+"""Multiplies int8 matrices with int32 results, for programs that work on any device.
 
-Such programs, torchao's layers among them, call
-``torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, a, b)``. torch computes
-it with ``_int_mm`` only on devices named cuda or xpu, and in int32 on all others. The compiler's
-counterpart is in ``torch_openreg_compile.device_pass``.
+Such programs, for example torchao's layers, call
+``torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, a, b)``. torch implements
+this call with ``_int_mm`` on devices named "cuda" or "xpu", but with an int32 product on all
+others. For compiled programs, ``torch_openreg_compile.device_pass`` does the same as this module.
 """
 
 from typing import Any
@@ -28,5 +28,5 @@ def _product(op: torch._ops.OpOverload, dtype: torch.dtype, *args: Any) -> Tenso
 
 
 def register() -> None:
-    """Register the product for the device, through torch's extension point for the operator."""
+    """Register the product for the device, through the operator's extension point in torch."""
     out_dtype.py_impl(DispatchKey.PrivateUse1)(_product)

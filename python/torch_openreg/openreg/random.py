@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Seeds and states of the random number generators: one per device, independent of the CPU's.
 
-``torch.manual_seed`` seeds the CPU and all devices. These functions do not initialize a device:
-seeds can be set, and states saved, before its first use.
+``torch.manual_seed`` seeds the CPU and all devices. The functions here do not initialize a device,
+so a program can set seeds and save states before its first use.
 """
 
 from collections.abc import Iterable
@@ -20,12 +20,12 @@ def default_generator(device: DeviceLike = None) -> torch.Generator:
 
 
 def get_rng_state(device: DeviceLike = DEVICE_TYPE) -> torch.Tensor:
-    """Return the state of a device's generator, seed and offset, as uint8[16] on the CPU."""
+    """Return the state of a device's generator (seed and offset) as a uint8[16] CPU tensor."""
     return default_generator(device).get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: DeviceLike = DEVICE_TYPE) -> None:
-    """Set a device's generator to a state that ``get_rng_state`` returned."""
+    """Set the state of a device's generator to a state that ``get_rng_state`` returned."""
     default_generator(device).set_state(new_state)
 
 
@@ -68,10 +68,10 @@ def initial_seed() -> int:
 
 
 def _get_rng_state_offset(device: DeviceLike = DEVICE_TYPE) -> int:
-    """Return the offset of a device's generator, a multiple of 4."""
+    """Return the offset of a device's generator, which is a multiple of 4."""
     return default_generator(device).get_offset()
 
 
 def _set_rng_state_offset(offset: int, device: DeviceLike = DEVICE_TYPE) -> None:
-    """Set the offset of a device's generator, a multiple of 4, and keep its seed."""
+    """Set the offset of a device's generator to a multiple of 4. The seed does not change."""
     default_generator(device).set_offset(offset)

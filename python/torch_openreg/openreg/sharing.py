@@ -2,8 +2,8 @@
 """Shares the device's tensors and events between processes; see docs/sharing.md.
 
 ``torch.multiprocessing`` sends a storage as a handle to its memory, which the other process imports
-without a copy. torch's own reducers reduce tensors, parameters and modules to storages, so one
-reducer for storages serves them all.
+without a copy. torch's own reducers reduce tensors, parameters and modules to storages, so a
+reducer for storages is sufficient.
 """
 
 from multiprocessing import reduction
@@ -19,10 +19,10 @@ from torch_openreg.openreg._utils import DeviceLike, resolve
 
 
 class InterprocessEvent(torch.Event):
-    """An event that other processes may query and wait for; ``Event(interprocess=True)``.
+    """An event that other processes can query and wait for: ``Event(interprocess=True)``.
 
-    The process that created the event may record it any number of times; in a process that opened
-    its handle, ``record`` raises a RuntimeError. It does not support timing.
+    The process that created the event can record it any number of times. In a process that opened
+    the event's handle, ``record`` raises a RuntimeError. The event does not support timing.
     """
 
     @classmethod
@@ -41,13 +41,13 @@ class InterprocessEvent(torch.Event):
         """Return the handle for ``Event.from_ipc_handle`` in other processes of the same user.
 
         Raises:
-            RuntimeError: for an event that was opened from a handle: pass on that handle instead.
+            RuntimeError: for an event that was opened from a handle; pass that handle instead.
         """
         return _C.event_handle(self)
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, ipc_handle: bytes) -> Self:
-        """Open another process's event; that process must still be running and hold the event.
+        """Open an event of another process. That process must be running and own the event.
 
         Args:
             device: the event's device.
@@ -55,19 +55,19 @@ class InterprocessEvent(torch.Event):
 
         Raises:
             ValueError: if ``ipc_handle`` is not a handle, or the event belongs to another device.
-            RuntimeError: if the event cannot be opened, with the reason.
+            RuntimeError: if the event cannot be opened; the message states the reason.
         """
         return cls._open(resolve(device), ipc_handle)
 
 
 def ipc_collect() -> int:
-    """Release shared memory that is no longer used by this process or by importers.
+    """Release shared memory that neither this process nor importers use anymore.
 
     This also happens automatically: incrementally when tensors are shared or freed, and before an
     allocation fails.
 
     Returns:
-        The bytes returned to this process's allocator, or to the process that owns them.
+        The number of bytes that were returned to this process's allocator or to their owner.
     """
     return _C.release_shared()
 
@@ -106,7 +106,7 @@ def _rebuild_view(
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Preserve a tensor's conjugate and negative bits, which torch's reducer drops."""
+    """Preserve the conjugate and negative bits of a tensor, which torch's reducer drops."""
     lazy = tensor.device.type == DEVICE_TYPE and tensor.layout == torch.strided
     if not lazy or not (tensor.is_conj() or tensor.is_neg()):
         reduced: tuple[Any, ...] = reductions.reduce_tensor(tensor)
@@ -135,7 +135,7 @@ def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
 
 
 def register() -> None:
-    """Register the device's reducers. Called once, when the package is imported."""
+    """Register the device's reducers. The import of the package calls this function once."""
     reduction.register(torch.UntypedStorage, _reduce_storage)
     reduction.register(torch.Tensor, _reduce_tensor)
     reduction.register(torch.nn.Parameter, _reduce_tensor)

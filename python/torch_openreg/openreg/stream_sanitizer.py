@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Detects races: two streams use memory without synchronization, and at least one writes.
+"""Detects races: two streams use memory without synchronization, and at least one of them writes.
 
-``OPENREG_STREAM_SANITIZER=1`` enables it for the whole process; ``enable`` enables it for memory
-allocated from then on. It analyzes the synchronization that the program requests, not the actual
-timing, so it also detects races between streams that happened to run one after the other. See
-docs/debugging.md.
+``OPENREG_STREAM_SANITIZER=1`` enables the sanitizer for the whole process. ``enable`` enables it
+for memory that is allocated afterwards. The sanitizer analyzes the synchronization that the program
+requests, not the actual timing. Therefore it also detects races between streams that happened to
+run one after the other. See docs/debugging.md.
 """
 
 from collections.abc import Iterator
@@ -25,34 +25,35 @@ class Use:
     """One of the two uses of a block that race."""
 
     operator: str
-    #: "read", "write", or "allocation": memory was reused while another stream may still use it.
+    #: "read", "write", or "allocation". "allocation" means that memory was reused although another
+    #: stream may still use it.
     access: str
-    #: Index of the stream's device.
+    #: The index of the stream's device.
     device: int
-    #: The stream's native handle.
+    #: The native handle of the stream.
     stream: int
-    #: The Python stack of the launch, the innermost call last.
+    #: The Python stack of the launch; the innermost call is last.
     stack: str
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two unsynchronized uses of one memory block."""
+    """Two uses of one memory block that are not synchronized."""
 
     #: The two uses, in program order.
     earlier: Use
     later: Use
-    #: The block's address, and its size in bytes.
+    #: The address of the block, and its size in bytes.
     pointer: int
     bytes: int
 
 
 def enable(action: Action = "error") -> None:
-    """Enable the sanitizer and clear earlier findings.
+    """Enable the sanitizer and discard earlier findings.
 
     Args:
-        action: what happens when an operator would race. ``"error"``: it raises a RuntimeError and
-            is not launched. ``"warn"``: it issues a UserWarning and is launched.
+        action: what happens when an operator would race. ``"error"``: the operator raises a
+            RuntimeError and is not launched. ``"warn"``: it issues a UserWarning and is launched.
 
     Raises:
         ValueError: for any other value.
@@ -63,17 +64,17 @@ def enable(action: Action = "error") -> None:
 
 
 def disable() -> None:
-    """Disable the sanitizer and clear its findings."""
+    """Disable the sanitizer and discard its findings."""
     _C.set_stream_sanitizer(_ACTIONS.index("off"))
 
 
 def action() -> Action:
-    """Return what happens when an operator would race; ``"off"`` if the sanitizer is disabled."""
+    """Return what happens when an operator would race: ``"off"`` if the sanitizer is disabled."""
     return _ACTIONS[_C.stream_sanitizer()]
 
 
 def races() -> list[Race]:
-    """Return the races found since ``enable``, at most the first thousand."""
+    """Return the races found since ``enable``, up to the first thousand."""
     return [
         Race(Use(**race["earlier"]), Use(**race["later"]), race["pointer"], race["bytes"])
         for race in _C.stream_sanitizer_races()

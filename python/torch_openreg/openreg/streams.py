@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Streams and events: torch's classes, bound to the device.
+"""Streams and events: torch's classes for this device.
 
-A stream runs its work in order and independently of other streams; an event orders work across
-streams and measures time. A stream belongs to one of the device's pools and outlives its Python
-objects.
+A stream runs its work in order, independently of other streams. An event orders work across streams
+and measures time. A stream belongs to one of the device's pools and continues to exist after its
+Python objects are deleted.
 """
 
 from types import TracebackType
@@ -23,10 +23,10 @@ def _as_device(device: DeviceLike) -> torch.device:
 
 
 class _EventType(type(torch.Event)):  # type: ignore[misc]
-    """Metaclass of Event: creates and recognizes torch events.
+    """Metaclass of Event: it creates and recognizes torch events.
 
-    Event has no instances of its own, because torch's ``elapsed_time`` and ``record_event`` accept
-    only an exact ``torch.Event``.
+    Event has no instances, because ``elapsed_time`` and ``record_event`` in torch accept only an
+    exact ``torch.Event``.
     """
 
     def __call__(
@@ -64,12 +64,12 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
 class Event(torch.Event, metaclass=_EventType):
     """An event on a stream, which completes when the preceding work has finished.
 
-    Calling the class returns a ``torch.Event``; ``isinstance`` accepts every event on the device.
+    A call of the class returns a ``torch.Event``. ``isinstance`` accepts every event on the device.
 
     Args:
-        enable_timing: whether ``elapsed_time`` (milliseconds) works.
+        enable_timing: whether ``elapsed_time`` (in milliseconds) is supported.
         blocking: exists for compatibility; a wait always sleeps.
-        interprocess: whether other processes may open it; the event then has ``ipc_handle()``.
+        interprocess: whether other processes may open the event, which then has ``ipc_handle()``.
         external: whether record and wait in a capture take effect outside of the graph; not
             supported.
         device: the device of the streams that record it; None means the current device.
@@ -90,7 +90,7 @@ class Stream(torch.Stream):
         device: the stream's device; None means the current one.
         priority: a lower number is more urgent; clamped to ``priority_range()``.
         stream_id, device_index, device_type: together identify an existing stream.
-        stream_ptr: as for ``ExternalStream``.
+        stream_ptr: see ``ExternalStream``.
 
     Raises:
         ValueError: if an existing stream is identified incompletely, or ``priority`` is given with
@@ -108,7 +108,7 @@ class Stream(torch.Stream):
         device_type: int | None = None,
         stream_ptr: int | None = None,
     ) -> Self:
-        """Take a stream from the device's pool, or wrap an existing one."""
+        """Return a stream from the device's pool, or wrap an existing stream."""
         if stream_ptr is not None:
             if priority != 0:
                 raise ValueError(
@@ -129,7 +129,7 @@ class Stream(torch.Stream):
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the range of priorities: the least urgent, and the most urgent (lower) one."""
+        """Return the lowest and the highest priority; the highest one is the smaller number."""
         return _C.stream_priority_range()
 
     @property
@@ -138,8 +138,8 @@ class Stream(torch.Stream):
         return _C.stream_priority(self.stream_id, self.device_index)
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Record ``event``, or a new one, on this stream and return it."""
-        if isinstance(event, InterprocessEvent):  # torch accepts only torch.Event itself
+        """Record ``event``, or a new event, on this stream and return the event."""
+        if isinstance(event, InterprocessEvent):  # torch accepts only an exact torch.Event
             event.record(self)
             return event
         return super().record_event(event)
@@ -152,20 +152,20 @@ class Stream(torch.Stream):
 class ExternalStream(Stream):
     """A stream that other code created through the driver's interface (``orStreamCreate``).
 
-    The creator must keep it alive while it is used, and destroys it afterwards.
+    The creator must not destroy the stream while it is in use, and must destroy it afterwards.
 
     Args:
         stream_ptr: the stream's ``orStream_t`` as an integer, as ``Stream.native_handle`` returns.
         device: the stream's device; None means the current one.
-        kwargs: as for ``Stream``; a priority is an error.
+        kwargs: see ``Stream``; a priority raises an error.
 
     Raises:
         ValueError: if a priority is given.
-        RuntimeError: if it is not a stream, was destroyed, or belongs to another device.
+        RuntimeError: if there is no such stream, it was destroyed, or it is on another device.
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None, **kwargs: Any) -> Self:
-        """Wrap the stream."""
+        """Wrap an existing stream."""
         return super().__new__(cls, device, stream_ptr=stream_ptr, **kwargs)
 
 
@@ -185,7 +185,7 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Stream
         device: the stream's device; None means the current one.
 
     Raises:
-        RuntimeError: if it is not a stream, was destroyed, or belongs to another device.
+        RuntimeError: if there is no such stream, it was destroyed, or it is on another device.
     """
     return Stream(device, stream_ptr=data_ptr)
 
@@ -199,7 +199,7 @@ def _wrap(found: torch.Stream) -> Stream:
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """Return the stream that receives this thread's work on ``device``."""
+    """Return the stream that executes this thread's work on ``device``."""
     return _wrap(torch.accelerator.current_stream(resolve(device)))
 
 
@@ -214,14 +214,14 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
-    """Make the identified stream the current one of its device, and its device current."""
+    """Make the identified stream current on its device, and make this device current."""
     set_stream(
         torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
     )
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make ``stream`` the current one of its device, and its device current. None has no effect."""
+    """Make ``stream`` current on its device, and make this device current. None has no effect."""
     if stream is not None:
         torch.accelerator.set_stream(stream)
         _C.set_device(stream.device_index)
@@ -254,6 +254,7 @@ class StreamContext:
 def stream(stream: torch.Stream | None) -> StreamContext:
     """Return a context manager in which ``stream`` and its device are current.
 
-    On exit the previous device and that device's previous stream are restored. None has no effect.
+    On exit, the context manager restores the previous device, and the previous stream of the
+    stream's device. None has no effect.
     """
     return StreamContext(stream)

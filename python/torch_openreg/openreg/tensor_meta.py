@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Metadata that a backend attaches to a tensor, beyond sizes, strides and dtype (docs/storage.md).
 
-This is torch's BackendMeta: a format, which identifies a memory layout of the hardware, and
-vendor-defined bytes. No kernel of this device reads it.
+torch calls the metadata BackendMeta. It consists of a format, which identifies a memory layout of
+the hardware, and vendor-defined bytes. No kernel of this device reads the metadata.
 """
 
 import functools
@@ -37,7 +37,7 @@ def get_tensor_meta(tensor: torch.Tensor) -> TensorMeta | None:
         tensor: a tensor on openreg that has its own memory.
 
     Raises:
-        TypeError: for anything but a tensor.
+        TypeError: for an argument that is not a tensor.
         ValueError: for a tensor on another device, or composed of other tensors (sparse, wrappers).
     """
     found = _C.tensor_meta(tensor)
@@ -56,7 +56,7 @@ def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
             ``torch.jit.save``; the results of other operators have no metadata.
 
     Raises:
-        TypeError: for anything but a tensor, or metadata of other types.
+        TypeError: for an argument that is not a tensor, or for metadata of other types.
         ValueError: for a tensor that cannot have metadata, a number out of range, or too much data.
     """
     if meta is None:
@@ -73,7 +73,8 @@ def _with_meta(deepcopy: Any) -> Any:
     @functools.wraps(deepcopy)
     def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> Any:
         copied = deepcopy(self, memo)
-        # Do not query the tensor here, for example for its device: an active mode would see it.
+        # Do not query the tensor here, for example for its device, because an active mode would
+        # intercept the query.
         if isinstance(copied, torch.Tensor):
             _C.copy_tensor_meta(self, copied)
         return copied

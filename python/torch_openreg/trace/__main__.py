@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that ``arguments`` specify; None means the process's arguments.
+    """Run the command in ``arguments``; None means the process's arguments.
 
     Returns:
         0, or 1 if the trace is faulty or cannot be read. Wrong flags raise SystemExit(2).

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites a trace for tools that look for CUDA's categories and function names.
 
-HolisticTraceAnalysis, for example, treats an event as a launch if its name is cudaLaunchKernel,
+For example, HolisticTraceAnalysis treats an event as a launch if its name is cudaLaunchKernel,
 cudaMemcpyAsync or cudaMemsetAsync, its category is cuda_runtime, and it has no stream. On this
-device a kernel launch may be a copy, for which CUDA has separate functions. Such a launch gets the
-name of CUDA's copy function.
+device a kernel launch may be a copy, for which CUDA has separate functions. Therefore such a launch
+is renamed to CUDA's copy function.
 """
 
 import copy
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def rewritten(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a trace with CUDA's names instead of this device's names.
+    """Return a copy of a trace with CUDA's names in place of this device's names.
 
     Args:
         document: the trace, in the form of ``events.Trace.document``.
@@ -49,7 +49,8 @@ def rewritten(document: dict[str, Any]) -> dict[str, Any]:
     }
     for event in result["traceEvents"]:
         if event.get("cat") == KERNEL:
-            # Tools for CUDA traces recognize communication kernels by the prefix of NCCL's names.
+            # Tools for CUDA traces recognize communication kernels by the prefix of NCCL kernel
+            # names.
             event["name"] = event["name"].replace("occl::", "ncclDevKernel_")
         if event.get("cat") == CALL:
             event["cat"] = "cuda_runtime"

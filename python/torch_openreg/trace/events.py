@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reads the device's events from a torch.profiler trace.
 
-torch.profiler exports Chrome's Trace Event Format: times are in microseconds, and complete events
-have phase "X".
+torch.profiler exports traces in Chrome's Trace Event Format. Times are in microseconds, and
+complete events have phase "X".
 """
 
 import gzip
@@ -22,10 +22,10 @@ class Work:
     """A kernel, a copy or a fill.
 
     Attributes:
-        category: one of WORK.
-        begin: in microseconds.
-        duration: in microseconds.
-        correlation: the correlation id of the driver call that queued it.
+        category: an element of WORK.
+        begin: the start time in microseconds.
+        duration: the run time in microseconds.
+        correlation: the correlation id of the driver call that queued the work.
         external_id: the id of the operator that made that call; None outside of operators.
     """
 
@@ -41,17 +41,17 @@ class Work:
 
     @property
     def end(self) -> float:
-        """When the work ended, in microseconds."""
+        """The time in microseconds at which the work ended."""
         return self.begin + self.duration
 
 
 @dataclass
 class Trace:
-    """A trace, and the parts of it that concern the device.
+    """A trace, and the parts of the trace that concern the device.
 
     Attributes:
-        document: the whole trace, as read.
-        work: the device's work, sorted by begin.
+        document: the whole trace, as read from the file.
+        work: the device's work, sorted by start time.
         calls: the number of driver calls with each correlation id.
         operators: the names of CPU operators by external id.
     """
@@ -67,7 +67,7 @@ class Trace:
         return int(self.document.get("openreg_dropped_records", 0))
 
     def streams(self) -> dict[tuple[int, int], list[Work]]:
-        """Return the work of each (device, stream), sorted by begin."""
+        """Return the work of each (device, stream), sorted by start time."""
         rows: dict[tuple[int, int], list[Work]] = {}
         for each in self.work:
             rows.setdefault((each.device, each.stream), []).append(each)
@@ -82,8 +82,8 @@ def read(path: Path) -> Trace:
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it is not such a trace.
-        EOFError: if its end is missing. zlib.error: if it is damaged.
+        ValueError: if the file is not such a trace.
+        EOFError: if the end of the file is missing. zlib.error: if the file is damaged.
     """
     content = path.read_bytes()
     document = json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)

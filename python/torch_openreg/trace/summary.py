@@ -11,7 +11,7 @@ from torch_openreg.trace.events import COPY, KERNEL, Trace, Work
 
 @dataclass(frozen=True)
 class Kind:
-    """The totals of all work with one name; times in microseconds."""
+    """The totals of all work with the same name; times are in microseconds."""
 
     name: str
     count: int
@@ -21,13 +21,13 @@ class Kind:
 
 @dataclass(frozen=True)
 class Row:
-    """The work of one stream; times in microseconds."""
+    """The work of one stream; times are in microseconds."""
 
     device: int
     stream: int
     count: int
     busy: float
-    idle: float  # between its first and last work
+    idle: float  # between the stream's first and last work
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Summary:
     """The summary of one trace.
 
     Attributes:
-        span: from the first work of any stream to the end of the last, in microseconds.
+        span: microseconds from the start of the first work to the end of the last, on any stream.
         overlap: microseconds in which a copy and a kernel ran at the same time.
         copies: microseconds in which a copy ran.
     """
@@ -50,7 +50,7 @@ class Summary:
         """Return the summary as a table.
 
         Args:
-            top: the number of names to list; the rest is one line.
+            top: the number of names to list; one more line summarizes the rest.
         """
         total = sum(kind.total for kind in self.kinds)
         lines = [

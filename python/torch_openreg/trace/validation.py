@@ -11,7 +11,7 @@ _ROUNDING = 0.002
 
 
 def faults(trace: Trace) -> Iterator[str]:
-    """Yield a sentence for each fault; a valid trace has none."""
+    """Yield one sentence per fault. A valid trace has no faults."""
     if trace.dropped:
         yield (
             f"{trace.dropped} records are missing because the profiler ran out of memory: profile "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Mixed precision: ``torch.openreg.amp``, the counterpart of ``torch.cuda.amp``.
 
-The classes are torch's with the device filled in. Programs for several devices use
-``torch.autocast(type)`` and ``torch.amp.GradScaler(type)``, which are equivalent. See docs/amp.md.
+The classes are torch's, with this device as the fixed argument. Programs for several devices use
+the equivalent ``torch.autocast(type)`` and ``torch.amp.GradScaler(type)``. See docs/amp.md.
 """
 
 import torch
@@ -24,12 +24,12 @@ __all__ = [
 
 
 def amp_definitely_not_available() -> bool:
-    """Return whether there is no device, so that regions and scalers do nothing."""
+    """Return whether there is no device. Autocast regions and scalers then have no effect."""
     return not is_available()
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the dtypes that ``torch.autocast("openreg")`` accepts, the default one first."""
+    """Return the dtypes that ``torch.autocast("openreg")`` accepts; the first is the default."""
     return [torch.float16, torch.bfloat16]
 
 

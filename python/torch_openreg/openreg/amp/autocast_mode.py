@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Provides autocast regions, and decorators that make ``torch.autograd.Function`` respect them."""
+"""Autocast regions, and decorators that apply them to a ``torch.autograd.Function``."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ __all__ = ["autocast", "custom_bwd", "custom_fwd"]
 
 
 class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801: torch's name
-    """The region ``torch.autocast("openreg")``, which is a context manager and a decorator.
+    """The region ``torch.autocast("openreg")``, as a context manager or a decorator.
 
     Args:
         enabled: if False, nothing is cast in the region.
@@ -29,6 +29,6 @@ class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801: torch's name
         super().__init__(DEVICE_TYPE, dtype, enabled, cache_enabled)
 
 
-#: Decorators for ``forward`` and ``backward`` of a torch.autograd.Function.
+#: Decorators for ``forward`` and ``backward`` of a ``torch.autograd.Function``.
 custom_fwd = partial(torch.amp.custom_fwd, device_type=DEVICE_TYPE)
 custom_bwd = partial(torch.amp.custom_bwd, device_type=DEVICE_TYPE)

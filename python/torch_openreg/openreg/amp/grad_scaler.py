@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The loss scaler, which keeps small float16 gradients from underflowing."""
+"""Scales the loss, so that small float16 gradients do not underflow."""
 
 import torch
 from torch.amp.grad_scaler import OptState
@@ -10,13 +10,13 @@ __all__ = ["GradScaler", "OptState"]
 
 
 class GradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler("openreg")``: keeps small float16 gradients from underflowing.
+    """``torch.amp.GradScaler("openreg")``, which prevents underflow of small float16 gradients.
 
     Args:
         init_scale: the initial scale of the loss.
-        growth_factor: multiplies the scale after ``growth_interval`` good steps; greater than 1.
+        growth_factor: multiplies the scale after ``growth_interval`` finite steps; greater than 1.
         backoff_factor: multiplies the scale after a step with an infinity or NaN; less than 1.
-        growth_interval: the number of consecutive good steps after which the scale grows.
+        growth_interval: the number of consecutive finite steps after which the scale grows.
         enabled: if False, the scaler only calls the optimizer.
     """
 
