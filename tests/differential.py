@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a function on the CPU and on the device, and compares everything that a caller can observe.
 
-These are values, dtypes, sizes, strides and gradients. If a call fails, these are the exception and
-its text.
+For a successful call, these are values, dtypes, sizes, strides and gradients. For a failed call,
+these are the exception and its text.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 DEVICE = torch.device("openreg")
 
-# Relative and absolute tolerances. Results differ, because kernels use a different number of
-# threads than the CPU and therefore add numbers in a different order.
+# Relative and absolute tolerances. The device's kernels may use more or fewer threads than the
+# CPU's and therefore add numbers in a different order.
 TOLERANCES = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (1e-4, 1e-4),
@@ -44,7 +44,7 @@ def _strides(tensor: Tensor) -> list[int]:
 
 
 def _tolerance(dtypes: Iterable[torch.dtype]) -> tuple[float, float]:
-    """Returns the relative and absolute tolerances for the least precise dtype; 0 for integers."""
+    """Returns relative and absolute tolerances for the least precise dtype (0 for integers)."""
     return max((TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in dtypes), default=(0.0, 0.0))
 
 
@@ -55,9 +55,9 @@ def assert_same(
     exact_strides: bool = True,
     computed_in: Iterable[torch.dtype] = (),
 ) -> None:
-    """Checks that ``actual``, on the device, equals ``expected``, on the CPU. Both may be nested.
+    """Checks that ``actual`` on the device equals ``expected`` on the CPU. Both may be nested.
 
-    ``computed_in`` lists the dtypes of the operands, which may be less precise than the result's.
+    ``computed_in`` lists the operands' dtypes, which may be less precise than the result's dtype.
     """
     actual_leaves = tree_leaves(actual)
     expected_leaves = tree_leaves(expected)
