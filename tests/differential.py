@@ -82,7 +82,7 @@ def assert_same(
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """Copies a tensor to the CPU as to_device does, so that a function can change the copy."""
+    """Copies a CPU tensor in the same way as to_device, so that a function can change the copy."""
     storage = tensor.untyped_storage().clone()
     copy = torch.empty(0, dtype=tensor.dtype).set_(
         storage, tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -91,7 +91,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def check(function: Function, *tensors: Any, strides: bool = True, backward: bool = True) -> None:
-    """Compares the results, the arguments that were changed in place, and the gradients.
+    """Compares results, arguments that were changed in place, and gradients.
 
     ``tensors`` are CPU tensors and other arguments. The device gets copies with the same strides.
     Gradients are computed for all differentiable results, from random output gradients.
@@ -136,10 +136,10 @@ def check(function: Function, *tensors: Any, strides: bool = True, backward: boo
 
 
 def check_error(function: Function, *tensors: Any, words: str | None = None) -> None:
-    """Checks that the call fails on both sides with the same exception and the same first line.
+    """Checks that a call raises the same exception with the same first line on both sides.
 
-    If ``words`` is given, both messages must contain it instead. Messages that name the type of a
-    tensor also name its device, and therefore differ.
+    If ``words`` is specified, both messages must contain it instead. Messages that name a tensor's
+    type also name its device, and therefore differ.
     """
     failures = []
     for arguments in (tensors, [to_device(a) if isinstance(a, Tensor) else a for a in tensors]):
@@ -154,7 +154,7 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
     theirs, ours = failures
     assert type(ours) is type(theirs), f"the device raised {ours!r}, the CPU {theirs!r}"
     if words is None:
-        # A kernel error has torch's text, followed by the kernel's name.
+        # The message of a kernel error is torch's text, followed by the kernel's name.
         words = str(theirs).split("\n")[0]
         first = str(ours).split("\n")[0]
         assert first == words or first.startswith(f"{words} (openreg: kernel ")
@@ -164,7 +164,7 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
 
 
 def is_queued(function: Function, *tensors: Tensor) -> bool:
-    """Returns whether a call returns before its kernel runs; also checks the call's results."""
+    """Returns whether a call returns before its kernel runs. Also checks the call's results."""
     ours: Sequence[Tensor] = [to_device(tensor) for tensor in tensors]
     function(*ours)  # warm-up
     torch.openreg.synchronize()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events shared between processes."""
+"""Tests events that processes share."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ import torch
 from tests import peer
 from tests.peer import Peer
 
-NAP = 300_000_000  # ns
+NAP = 300_000_000  # nanoseconds
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def test_another_process_waits_on_the_host(other: Peer) -> None:
     assert event.query()
     assert other.call(peer.query, "e")
     torch.openreg._sleep(NAP)
-    assert torch.openreg.current_stream().record_event(event) is event  # record it again
+    assert torch.openreg.current_stream().record_event(event) is event  # records it again
     assert not other.call(peer.query, "e")
     other.call(peer.wait, "e")
-    event.synchronize()  # the stream's position may be updated after the event
+    event.synchronize()  # the event may complete before the stream's position is updated
     assert torch.openreg.current_stream().query()
 
 

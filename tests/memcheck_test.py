@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memcheck finds invalid writes and leaks, and does not affect correct programs.
+"""Memcheck finds invalid writes and leaks, and does not change the results of correct programs.
 
-Each test uses a separate process, because memcheck is enabled at process start. The programs make
-invalid writes with the driver's fills: the driver checks only the bounds of the allocator's
-segments, and therefore permits writes outside a tensor.
+Each test uses a separate process, because memcheck is enabled at process start. The invalid writes
+are fills by the driver. The driver checks only the bounds of the allocator's segments, so it
+permits writes outside a tensor.
 """
 
 import subprocess
@@ -42,7 +42,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def output(code: str) -> str:
-    """Runs a program, which must succeed and write nothing to stderr, and returns its output."""
+    """Runs a program and returns its output. It must succeed and print nothing to stderr."""
     done = run(code)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -349,8 +349,8 @@ def test_wrong_values_are_refused() -> None:
 
 
 def test_threads_free_memory_while_a_queue_is_full() -> None:
-    # One thread waits for room in the queue, without the GIL. The other thread then waits for the
-    # first one. It must release the GIL meanwhile, because the first one needs it to continue.
+    # One thread waits for room in the queue, with the GIL released, but needs the GIL to continue.
+    # The other thread waits for the first one, and must release the GIL during this wait.
     text = output(
         """
 import threading
