@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DTensor: computations on tensors distributed over a device mesh agree with whole tensors."""
+"""Computations on DTensors, which are distributed over a device mesh, agree with whole tensors."""
 
 import itertools
 from collections.abc import Callable
@@ -306,7 +306,7 @@ def feedforward() -> nn.Module:
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    # Disable foreach, because its lists must not mix DTensors and plain tensors.
+    # Without foreach: its lists must not contain both DTensors and plain tensors.
     return torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions for fault tests: one kills a random rank, the other returns an error's text."""
+"""Functions for fault tests: kill a random rank, and return the text of an error."""
 
 import contextlib
 import random
@@ -20,7 +20,7 @@ def message(function: Callable[..., Any], *arguments: Any) -> str:
     try:
         function(*arguments)
     except (RuntimeError, ValueError) as error:
-        with contextlib.suppress(RuntimeError):  # the kernel may also report an error
+        with contextlib.suppress(RuntimeError):  # the kernel may report an error, too
             torch.openreg.synchronize()
         return str(error)
     with pytest.raises(RuntimeError) as caught:
@@ -35,12 +35,13 @@ def errors_after_a_kill(
 
     Args:
         generator: determines the number of ranks, the victim, and the time.
-        folder: an empty folder. When a rank is ready, it creates a file named after its number.
-        function: the function that each rank runs, forever.
+        folder: an empty folder. Each rank creates a file there, named after its number, when it is
+            ready.
+        function: the function that each rank runs. It must not return.
         arguments: the function's arguments.
 
     Returns:
-        The rank that was killed, and the tracebacks of the others.
+        The rank that was killed, and the tracebacks of the other ranks.
     """
     size = generator.choice([2, 4])
     with Ranks(size, function, *arguments, group=Group(timeout=20)) as ranks:

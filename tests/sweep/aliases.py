@@ -17,9 +17,9 @@ from torch_device_conformance.database.operators import (
 
 
 class Aliases(Attempt):
-    """Compares which results are arguments, are views of arguments, or share memory with arguments.
+    """Compares which results are arguments, are views of arguments, or share memory with them.
 
-    Also compares the arguments' values and versions after the call.
+    Also compares the values and the versions of the arguments after the call.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -44,7 +44,7 @@ class Aliases(Attempt):
 
 
 def relation(leaf: Tensor, others: list[Tensor]) -> tuple[Any, ...]:
-    """Describes how a tensor is related to others: it is one of them, a view, or shares memory."""
+    """Describes a tensor's relation to others: identity, view of it, or shared memory."""
     is_ = [n for n, other in enumerate(others) if other is leaf]
     base = [n for n, other in enumerate(others) if leaf._base is not None and other is leaf._base]
     lazy = leaf.is_conj(), leaf.is_neg()
