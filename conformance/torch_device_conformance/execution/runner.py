@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs cases in processes. A crash or a hang is the verdict of its case, and the run continues.
+"""Runs cases in worker processes. If a case crashes or hangs, the run continues.
 
 One thread per process hands out cases and collects verdicts. A process is replaced if it died or
-did not answer in time. It is also replaced after a fixed number of cases, so that earlier cases
-affect few later ones.
+did not answer in time. It is also replaced after a fixed number of cases, to limit how many later
+cases an earlier one can affect.
 """
 
 import queue
@@ -26,7 +26,7 @@ class Limits:
 
     Attributes:
         jobs: number of worker processes.
-        seconds: time limit for a case; a contract row has its own limit.
+        seconds: time limit for a case. Contract rows have their own limits.
     """
 
     jobs: int = 2
@@ -39,7 +39,7 @@ class Request:
 
     Attributes:
         case: the case to judge.
-        traced: whether to trace operators after the comparison, to determine their routes.
+        traced: whether to trace operators after the comparison in order to determine their routes.
     """
 
     case: Case
@@ -47,7 +47,7 @@ class Request:
 
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
-    """Groups the cases: one group for each contract area, then one for each other case."""
+    """Groups the cases. Each contract area is a group, and so is each other case."""
     areas: dict[str, list[Case]] = {}
     rest = []
     for case in cases:
@@ -69,11 +69,11 @@ def run(
     Args:
         cases: the cases to run.
         limits: limits of the run.
-        prepare: returns the function that judges a case; called in a worker.
+        prepare: function that returns the function that judges a case. Called in a worker.
         *arguments: arguments of prepare.
 
     Raises:
-        Died: a process ended before it judged a case, because the subject cannot be loaded.
+        Died: a process ended before it judged a case, because the subject could not be loaded.
     """
     waiting: queue.SimpleQueue[Sequence[Case]] = queue.SimpleQueue()
     done: queue.SimpleQueue[Verdict | BaseException] = queue.SimpleQueue()
@@ -84,7 +84,7 @@ def run(
     def work() -> None:
         try:
             _run_groups(waiting, limits, done.put, stop, prepare, *arguments)
-        except BaseException as error:  # otherwise the reader would wait forever
+        except BaseException as error:  # otherwise the main thread would wait forever
             done.put(error)
 
     for _ in range(min(limits.jobs, len(cases))):
@@ -115,7 +115,7 @@ def _run_groups(
                 group = waiting.get_nowait()
             except queue.Empty:
                 return
-            # Each contract area gets a process of its own.
+            # Each contract area runs in a separate process.
             if worker and (served >= SHARD or group[0].suite == "contract"):
                 worker.close()
                 worker = None
@@ -127,7 +127,8 @@ def _run_groups(
                 worker, verdict = _ask(worker, Request(case), limits)
                 served = SHARD if case.suite == "contract" else served + 1
                 if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
-                    # torch's execution trace crashes on some sparse tensors. Retry without it.
+                    # torch's execution trace crashes for some sparse tensors, so retry without a
+                    # trace.
                     again = Worker(prepare, *arguments, preloaded=True)
                     worker, untraced = _ask(again, Request(case, traced=False), limits)
                     if untraced.verdict not in (CRASH, HANG):
@@ -144,7 +145,7 @@ def _run_groups(
 def _ask(
     worker: Worker[Request, Verdict], request: Request, limits: Limits
 ) -> tuple[Worker[Request, Verdict] | None, Verdict]:
-    """Asks a worker for a verdict. Returns the worker, or None if it has ended, and the verdict."""
+    """Requests a verdict. Returns it with the worker, or with None if the worker has ended."""
     case = request.case
     row = rows().get(case)
     seconds = row.seconds if row else limits.seconds
@@ -159,5 +160,5 @@ def _ask(
         return None, Verdict(
             case, HANG, str(silent), stack=silent.stacks, required=required, seconds=seconds
         )
-    except RuntimeError as error:  # an exception of the kit, not of the subject
+    except RuntimeError as error:  # an exception in the kit, not in the subject
         return worker, Verdict(case, CRASH, f"error in the kit: {error}", required=required)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs operators on a stream other than the current one."""
+"""Runs operators on another stream than the current one."""
 
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
@@ -9,10 +9,11 @@ from torch_device_conformance.subject.delay import keep_busy
 
 
 class OtherStream(Operator):
-    """An operator whose forward and backward run on a new stream.
+    """Runs an operator's forward and backward on a new stream.
 
-    They run after a delay if the backend has a delay kernel. The inputs are written and the results
-    are read on the current stream, with only the waits that torch requires of a program.
+    If the backend has a delay kernel, they run after a delay. The inputs are written and the
+    results are read on the current stream. The test contains only the waits that torch requires of
+    a program.
     """
 
     drawn = False
