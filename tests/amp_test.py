@@ -195,7 +195,7 @@ def test_dtype_of_the_regions_that_name_none() -> None:
         torch.set_autocast_dtype(DEVICE, torch.float16)
 
 
-# ------------------------------------------------------------------------------- torch.openreg.amp
+# ------------------------------------------------------------------- functions in torch.openreg.amp
 
 
 def test_module_of_the_device() -> None:
@@ -271,7 +271,7 @@ def test_its_decorators_know_the_device() -> None:
     assert x.grad.tolist() == [2.0, 2.0]
 
 
-# ------------------------------------------------------------------------- threads, graphs, compile
+# -------------------------------------------------- autocast with threads, graphs and torch.compile
 
 
 def test_region_is_of_its_thread() -> None:
@@ -431,7 +431,7 @@ def test_compiled_function_with_a_region(region: Any) -> None:
     torch._dynamo.reset()
 
 
-# --------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------- invalid arguments
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,7 @@ def test_limits_of_functions_of_cpp() -> None:
         ops.custom_abs(forward_ad.make_dual(x, x))
 
 
-# ------------------------------------------------------------------------------------- in Python
+# ---------------------------------------------------------------------- operators written in Python
 
 
 @torch.library.custom_op("openreg_test::soft_abs", mutates_args=(), device_types=DEVICE)

@@ -32,7 +32,7 @@ def bad_index() -> Tensor:
     return torch.tensor([0, 7], device="openreg")
 
 
-# ---------------------------------------------------------------------------- implicit waits
+# ------------------------------------------------------------------------ reports of implicit waits
 
 WAITS: dict[str, tuple[str, Callable[[Tensor], object]]] = {
     "item": ("aten::_local_scalar_dense", lambda x: x[0].item()),
@@ -165,7 +165,7 @@ def test_modes_are_names_or_numbers() -> None:
     assert torch.openreg.get_sync_debug_mode() == 2
 
 
-# -------------------------------------------------------------------------------- kernel errors
+# ------------------------------------------------------------------------- errors raised by kernels
 
 
 def fails_in_the_kernel(index: Tensor) -> Tensor:

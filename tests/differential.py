@@ -166,7 +166,7 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
 def is_queued(function: Function, *tensors: Tensor) -> bool:
     """Returns whether a call returns before its kernel runs. Also checks the call's results."""
     ours: Sequence[Tensor] = [to_device(tensor) for tensor in tensors]
-    function(*ours)  # warm-up
+    function(*ours)  # warm-up: the first call may wait
     torch.openreg.synchronize()
     torch.openreg._sleep(200_000_000)
     actual = function(*ours)

@@ -95,7 +95,7 @@ def full(value: float, dtype: torch.dtype = torch.float32, count: int = COUNT) -
     return torch.full((count,), value, dtype=dtype, device=DEVICE)
 
 
-# ---------------------------------------------------------------------------- in place, by dtype
+# ----------------------------------------------------------- floating-point samples, for each dtype
 
 CONTINUOUS: dict[str, tuple[Callable[[torch.dtype], Tensor], Any]] = {
     "normal_": (lambda dtype: empty(dtype).normal_(), stats.norm()),
@@ -210,7 +210,7 @@ def test_complex_normal() -> None:
     check_independent(*(torch.special.ndtr(part) for part in parts))
 
 
-# ---------------------------------------------------------------------------- integers
+# ---------------------------------------------------------------------------------- integer samples
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
@@ -312,7 +312,7 @@ def test_randperm_of_many() -> None:
     check_independent(*(drawn[:, place] / size for place in (998, 999)))
 
 
-# ---------------------------------------------------------------------------- multinomial
+# --------------------------------------------------------------------- samples of torch.multinomial
 
 WEIGHTS = [1.0, 0.0, 5.0, 2.0, 0.5]
 
@@ -346,7 +346,7 @@ def test_multinomial_without_replacement(dtype: torch.dtype) -> None:
     check_counts(torch.bincount(triples.cpu(), minlength=125), expected)
 
 
-# ---------------------------------------------------------------------------- torch.nn
+# --------------------------------------------------------------------- random functions in torch.nn
 
 
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])
@@ -413,7 +413,7 @@ def test_initial_weights() -> None:
     check_continuous(torch.nn.init.xavier_normal_(weights), stats.norm(0, np.sqrt(2 / 700)))
 
 
-# ---------------------------------------------------------------------------- torch.distributions
+# ------------------------------------------------------------------ samplers in torch.distributions
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_multivariate_normal() -> None:
     check_independent(torch.special.ndtr(rest), torch.special.ndtr(drawn[:, 1]))
 
 
-# ---------------------------------------------------------------------------- independence
+# ------------------------------------------------------------------- independence of random numbers
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -205,7 +205,7 @@ def test_tensors_that_dlpack_cannot_represent(make: Callable[[], Tensor], messag
     assert torch.from_dlpack(numbers(2)).tolist() == [0, 1]
 
 
-# Streams
+# Order of streams
 
 
 def fill_late(tensor: Tensor, value: float) -> None:
@@ -309,7 +309,7 @@ def test_wrong_streams() -> None:
     assert torch.from_dlpack(tensor.__dlpack__(stream=own)).tolist() == [0, 1, 2]
 
 
-# Lifetimes
+# Lifetime of shared memory
 
 
 @pytest.fixture

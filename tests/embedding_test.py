@@ -280,7 +280,7 @@ def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(
         x = torch.zeros(3, dtype=dtype, device="openreg")
         there = mask.to("openreg")
         given_value = value.to("openreg") if isinstance(value, Tensor) else value
-        x[there] = given_value  # warm-up
+        x[there] = given_value  # warm-up: the first call may wait
         torch.openreg.synchronize()
         torch.openreg._sleep(200_000_000)
         x[there] = given_value

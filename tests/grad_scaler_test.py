@@ -222,7 +222,7 @@ def test_disabled_scaler_only_steps() -> None:
     assert weight.tolist() == [[-INF, -INF], [-INF, -INF]]
 
 
-# ------------------------------------------------------------------------------------------- waits
+# ----------------------------------------------------------------------------------- implicit waits
 
 
 def counted(way: str, unscale: bool = False) -> list[str]:
@@ -283,7 +283,7 @@ def test_reading_the_scale_waits() -> None:
     assert waits(scaler.state_dict) == ["aten::_local_scalar_dense"] * 2  # scale and count
 
 
-# --------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------- invalid arguments
 
 
 def test_float16_gradients_are_refused() -> None:

@@ -73,7 +73,7 @@ def test_views_and_results_with_gaps() -> None:
 
 def test_does_not_wait() -> None:
     x = torch.tensor([1, 2, 2, 9], device="openreg")
-    x.histc(3, 0, 9)  # warm-up
+    x.histc(3, 0, 9)  # warm-up: the first call may wait
     torch.openreg.synchronize()
     torch.openreg._sleep(200_000_000)
     found = x.histc(3, 0, 9)

@@ -102,7 +102,7 @@ def test_another_torch_than_expected(change: str, reason: str) -> None:
     assert "attention.py supports torch 2.13" in printed
 
 
-# -------------------------------------------------------------------------------- the hook alone
+# -------------------------------------------------------- the import hook without torch.distributed
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def output(code: str) -> str:
     return done.stdout.strip()
 
 
-# ---------------------------------------------------------------------------- faults
+# ------------------------------------------------------------- invalid writes that must be reported
 
 
 def test_an_overrun_is_reported_at_the_next_wait() -> None:
@@ -170,7 +170,7 @@ ctypes.memset(pointer + 3, 0, 1)
     assert f"block {done.stdout.strip()} of 1000 bytes in it, which is free" in done.stderr
 
 
-# ---------------------------------------------------------------------------- leaks
+# ---------------------------------------------------------------------- leaks that must be reported
 
 
 def test_leaks_lists_held_memory() -> None:
@@ -220,7 +220,7 @@ sys.modules["kept"] = model.weight
     )
 
 
-# -------------------------------------------------------------------------- correct programs
+# --------------------------------------------------------------------------------- correct programs
 
 
 def test_training_is_the_same() -> None:
@@ -323,7 +323,7 @@ print([e["action"] for e in torch.openreg.memory._snapshot()["device_traces"][0]
     assert int(done.stdout) >= 1
 
 
-# ---------------------------------------------------------------------------- settings
+# ----------------------------------------------------------------------------- settings of memcheck
 
 
 def test_without_it_questions_are_refused() -> None:

@@ -54,7 +54,7 @@ def make(size: int = 1000) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device="openreg")
 
 
-# ---------------------------------------------------------------------------- events
+# ---------------------------------------------------------------------------------- recorded events
 
 
 def test_an_allocation_and_its_free() -> None:
@@ -192,7 +192,7 @@ def test_threads_are_recorded() -> None:
     assert held <= {event["addr"] for event in events(action="alloc")}
 
 
-# ---------------------------------------------------------------------------- settings
+# -------------------------------------------------------------------------- settings of the history
 
 
 def test_the_oldest_events_are_dropped() -> None:
@@ -322,7 +322,7 @@ def test_the_end_of_a_process_that_records() -> None:
     )
 
 
-# ---------------------------------------------------------------------------- state
+# --------------------------------------------------------------------------- snapshots of the state
 
 
 def train() -> torch.nn.Module:
@@ -411,7 +411,7 @@ def test_the_segments_of_a_pool() -> None:
     torch.openreg.empty_cache()
 
 
-# ---------------------------------------------------------------------------- torch's tools
+# ---------------------------------------------------------------------- torch's tools for snapshots
 
 
 def test_torchs_tools_read_it(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def test_data_loader_pins_structures() -> None:
         assert batch["y"][1].is_pinned()
 
 
-# ---------------------------------------------------------------------------------------- captures
+# -------------------------------------------------------------- pinned memory in captures of graphs
 
 
 def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:

@@ -31,7 +31,7 @@ def float8(*sizes: int) -> Tensor:
     return torch.randn(sizes).to(FLOAT8)
 
 
-# ------------------------------------------------------------------------------------------- int8
+# ------------------------------------------------------------------------------------ int8 products
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,7 +132,7 @@ def test_wrong_arguments_of_weight_int8pack_mm(
     check_error(torch._weight_int8pack_mm, x, weight, scales, words=words)
 
 
-# ------------------------------------------------------------------------------------------- int4
+# ------------------------------------------------------------------------------------ int4 products
 
 
 def two_a_byte(numbers: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def test_wrong_arguments_of_weight_int4pack_mm() -> None:
         torch._weight_int4pack_mm(x, weight, 64, scales.cpu())
 
 
-# ----------------------------------------------------------------------------------------- float8
+# ---------------------------------------------------------------------------------- float8 products
 
 
 @settings(max_examples=60, deadline=None)
@@ -415,7 +415,7 @@ def test_wrong_arguments_of_scaled_mm_v2(change: dict[str, Any], words: str) -> 
     check_error(product, *arguments.values(), words=words)
 
 
-# ------------------------------------------------------------------------------------- all of them
+# --------------------------------------------------------------------- tests shared by all products
 
 
 def _int4_arguments() -> tuple[Any, ...]:
@@ -462,7 +462,7 @@ def test_does_not_wait_or_fall_back(name: str) -> None:
     function, make = OPERATORS[name]
     arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
     with torch.openreg.fallback.policy("error"):
-        expected = function(*arguments)  # warm-up
+        expected = function(*arguments)  # warm-up: the first call may wait
         torch.openreg.synchronize()
         torch.openreg._sleep(200_000_000)
         actual = function(*arguments)

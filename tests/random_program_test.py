@@ -217,14 +217,14 @@ class Program(RuleBasedStateMachine):
         ]
         self.current = list(self.before)
 
-    # ------------------------------------------------------------------------------------ streams
+    # ------------------------------------------------------------------------------ current streams
 
     def make_current(self) -> None:
         for stream in self.current:
             with torch.openreg.device(stream.device):
                 torch.openreg.set_stream(stream)
 
-    # ---------------------------------------------------------------------------------- comparing
+    # ----------------------------------------------------------------- comparison of device and CPU
 
     def pick(self, index: int) -> tuple[Tensor, Tensor]:
         return self.pairs[index % len(self.pairs)]
@@ -273,7 +273,7 @@ class Program(RuleBasedStateMachine):
         if len({tensor.device for tensor in ours}) == 1:
             self.call(attempt(function, *theirs), function, *ours)
 
-    # -------------------------------------------------------------------------------------- steps
+    # ---------------------------------------------------------------------------- steps of programs
 
     @rule(shape=shapes, dtype=st.sampled_from(DTYPES), device=devices)
     @step
@@ -480,7 +480,7 @@ class Program(RuleBasedStateMachine):
                 for stream in streams:
                     attempt(stream.synchronize)  # an error must not reach the next program
 
-    # --------------------------------------------------------------------------------------- text
+    # ----------------------------------------------------------------- programs and results as text
 
     def results(self) -> list[str]:
         """Returns the values of the CPU tensors as text, one line per tensor."""

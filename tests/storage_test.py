@@ -349,7 +349,7 @@ def test_files_where_the_device_is_not(tmp_path: Path) -> None:
     assert child.output(load, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "15.0"
 
 
-# ----------------------------------------------------------------------------- keys of other owners
+# --------------------------------------------------------------- metadata keys that other code owns
 
 
 def test_keys_that_are_not_ours_are_kept() -> None:
@@ -375,7 +375,7 @@ def test_keys_that_are_not_ours_beside_metadata() -> None:
     assert torch._utils.get_tensor_metadata(round_trip(tensor)) == written | {"another": True}
 
 
-# ------------------------------------------------------------------------------------- lazy clones
+# --------------------------------------------------------------------------- lazy clones of tensors
 
 
 WRITES: dict[str, Callable[[Tensor], Any]] = {

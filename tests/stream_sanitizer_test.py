@@ -33,7 +33,7 @@ def side_stream(device: int = 0) -> torch.Stream:
     return torch.Stream(f"openreg:{device}")
 
 
-# ---------------------------------------------------------------------------- races
+# ---------------------------------------------------------------------- races that must be reported
 
 
 def test_a_read_of_what_another_stream_writes() -> None:
@@ -234,7 +234,7 @@ def test_warnings_do_not_stop_the_program() -> None:
     assert len(stream_sanitizer.races()) == 1
 
 
-# ---------------------------------------------------------------------------- no races
+# --------------------------------------------------------------------------- programs without races
 
 
 def test_wait_stream_and_events_order() -> None:
@@ -412,7 +412,7 @@ def test_captured_work_does_not_use_memory() -> None:
         x.mul(2)
 
 
-# ---------------------------------------------------------------------------- settings
+# ------------------------------------------------------------------------ settings of the sanitizer
 
 
 def test_disabled_sanitizer_reports_nothing() -> None:

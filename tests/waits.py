@@ -236,7 +236,7 @@ def interprocess_event() -> Generator[None, None, Any]:
     event.synchronize()
 
 
-# ----------------------------------------------------------------------------------------- memory
+# ----------------------------------------------------------------------- calls that wait for memory
 
 
 def _full_device() -> torch.Tensor:
@@ -417,7 +417,7 @@ def memory_is_exported() -> Generator[None, None, Any]:
     torch.openreg.ipc_collect()
 
 
-# ----------------------------------------------------------------------------------------- graphs
+# ---------------------------------------------------------------------------------- calls on graphs
 
 
 def _captured(keep: torch.Tensor) -> Any:
@@ -471,7 +471,7 @@ def graph_in_a_cycle_goes() -> Generator[None, None, Any]:
     gc.collect()
 
 
-# ------------------------------------------------------------------------- queues that have no room
+# ------------------------------------------------------------ calls on a stream whose queue is full
 
 
 def _add_full_queues(calls: dict[str, Callable[[torch.Tensor], Any]]) -> None:
@@ -540,7 +540,7 @@ def full_queue_of_replays_of_two_threads() -> Generator[None, None, Any]:
     thread.join()
 
 
-# ------------------------------------------------------------------ work that does not need the GIL
+# ------------------------------------------------------------------ work that must not need the GIL
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:

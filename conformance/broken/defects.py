@@ -86,7 +86,7 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """Ignores its arguments and does nothing."""
 
 
-# Tensors.
+# Defects in tensors.
 
 
 @defect("contract/tensors/strides")
@@ -155,7 +155,7 @@ def set_that_forgets_the_offset() -> None:
     )
 
 
-# Operators.
+# Defects in operators.
 
 
 @defect("op/eager/float32/mul", "fallback")
@@ -256,7 +256,7 @@ def strides_ignored() -> None:
     replace_kernel("sin", sin)
 
 
-# Streams, events, devices.
+# Defects in streams, events and devices.
 
 
 @defect("contract/events/query")
@@ -379,7 +379,7 @@ def synchronize_holds_the_gil() -> None:
     module.synchronize = wait
 
 
-# Memory.
+# Defects in memory management.
 
 
 @defect("contract/allocator/record_stream")
@@ -457,7 +457,7 @@ def pageable_copy_too_late() -> None:
     replace_kernel("_copy_from", copy_from)
 
 
-# Random numbers.
+# Defects in random numbers.
 
 
 @defect("contract/generator/manual_seed")
@@ -491,7 +491,7 @@ def randperm_of_the_cpu() -> None:
     )
 
 
-# Objects that are copied, saved or shared.
+# Defects in objects that are copied, saved or shared.
 
 
 @defect("contract/serialization/pickle")
@@ -526,7 +526,7 @@ def dlpack_that_copies() -> None:
     module.from_dlpack = lambda x, **named: right(x, **named).clone()
 
 
-# Mixed precision, graphs, profiler.
+# Defects in mixed precision, graphs and the profiler.
 
 
 @defect("contract/autocast/lower")

@@ -97,7 +97,7 @@ def compare(
     return result.placements, communication.get_total_counts()
 
 
-# ------------------------------------------------------------------------------------ sharding
+# -------------------------------------------------------------------------------- sharded attention
 
 
 def attends(causal: bool) -> None:
@@ -260,7 +260,7 @@ def test_shards_drop_different_weights() -> None:
     assert len(set(same)) > 1
 
 
-# ------------------------------------------------------------------------------------- modules
+# --------------------------------------------------------------------------- modules with attention
 
 
 def parallel(mesh: DeviceMesh) -> nn.Module:

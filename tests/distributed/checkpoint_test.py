@@ -79,7 +79,7 @@ class Application:
         )
 
 
-# ---------------------------------------------------------------- a different number of ranks
+# --------------------------------------------------------- loading with a different number of ranks
 
 
 def saves(folder: str) -> None:
@@ -138,7 +138,7 @@ def test_one_and_two_ranks_load_a_checkpoint_of_four(tmp_path: Path) -> None:
     torch.testing.assert_close(saved, dict(expected().state_dict()), rtol=1e-5, atol=1e-7)
 
 
-# ---------------------------------------------------------------------------- asynchronous saves
+# ------------------------------------------------------------------------------- asynchronous saves
 
 
 def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
@@ -197,7 +197,7 @@ def test_an_asynchronous_save_needs_a_cpu_backend() -> None:
     run(1, refuses)
 
 
-# ------------------------------------------------------------------------------ whole states
+# --------------------------------------------------------------------------------- full state dicts
 
 
 def gathers() -> list[bool]:

@@ -55,7 +55,7 @@ def parallel(model: nn.Module | None = None, **options: Any) -> DistributedDataP
     return DistributedDataParallel((model or network()).to(DEVICE), **options)
 
 
-# ------------------------------------------------------------------------------------ training
+# ----------------------------------------------------------------------------------------- training
 
 
 def trains_as_one_process(options: dict[str, Any], with_device: bool) -> None:
@@ -204,7 +204,7 @@ def test_training_on_a_side_stream() -> None:
     run(2, trains_on_a_side_stream)
 
 
-# ------------------------------------------------------------------------------------- buffers
+# ------------------------------------------------------------------------------- buffers of modules
 
 
 def normalized() -> nn.Sequential:
@@ -241,7 +241,7 @@ def test_sync_batch_norm_takes_statistics_of_the_whole_batch(size: int) -> None:
     run(size, normalizes_over_all_ranks)
 
 
-# ------------------------------------------------------------------------- communication hooks
+# ------------------------------------------------------------------------------ communication hooks
 
 
 def mean_by_futures(group: dist.ProcessGroup | None, bucket: GradBucket) -> Future[Tensor]:
@@ -339,7 +339,7 @@ def test_the_optimizer_runs_in_the_communication_hook() -> None:
     run(2, runs_the_optimizer_in_a_hook)
 
 
-# -------------------------------------------------------------------------------- optimizers
+# --------------------------------------------------------------------------- distributed optimizers
 
 
 def shards_the_optimizer(as_views: bool) -> None:
@@ -391,7 +391,7 @@ def test_periodic_model_averaging() -> None:
     run(2, averages_models)
 
 
-# --------------------------------------------------------------------- with other features
+# ----------------------------------------------------------------- combinations with other features
 
 
 def trains_in_mixed_precision(kind: torch.dtype) -> None:
@@ -529,7 +529,7 @@ def test_parameters_in_mixed_precision() -> None:
     run(2, computes_in_bfloat16)
 
 
-# ---------------------------------------------------------------------------------- debugging
+# ----------------------------------------------------------------------------------- debugging aids
 
 
 def measures() -> dict[str, Any]:

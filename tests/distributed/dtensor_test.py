@@ -64,7 +64,7 @@ def require(ours: Any, whole: Tensor) -> None:
     torch.testing.assert_close(ours.full_tensor().cpu(), whole)
 
 
-# ---------------------------------------------------------------------------------- placements
+# --------------------------------------------------------------------------------------- placements
 
 
 def meshes() -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_placements_on_a_square_mesh() -> None:
     run(4, redistributes_on_a_square)
 
 
-# ----------------------------------------------------------------------------------- operators
+# ---------------------------------------------------------------------------- operators on DTensors
 
 OPERATORS: list[Callable[[Tensor, Tensor], Tensor]] = [
     lambda a, b: a + b,
@@ -244,7 +244,7 @@ def test_factories_and_local_functions() -> None:
     run(2, makes_and_mixes)
 
 
-# -------------------------------------------------------------------------------------- random
+# ---------------------------------------------------------------------------------- random DTensors
 
 
 def draws() -> dict[str, Any]:
@@ -286,7 +286,7 @@ def test_replicas_draw_the_same_numbers_and_shards_their_own() -> None:
         assert seen["shard"] == seen["again"]
 
 
-# ------------------------------------------------------------------------------------ parallel
+# --------------------------------------------------------------------------------- parallel modules
 
 
 class Feedforward(nn.Module):
@@ -405,7 +405,7 @@ def test_an_embedding_sharded_by_rows() -> None:
     run(2, distributes_a_module)
 
 
-# ------------------------------------------------------------------------------------ compiled
+# ------------------------------------------------------------------------------- compiled functions
 
 
 def compiles(backend: str) -> int:

@@ -58,7 +58,7 @@ def sharded(model: nn.Module | None = None, each_layer: bool = True, **options: 
     return fully_shard(model, **options)
 
 
-# --------------------------------------------------------------------------------- fully_shard
+# ------------------------------------------------------------------------------ fully_shard (FSDP2)
 
 
 def trains_as_one_process(options: dict[str, Any], each_layer: bool) -> None:
@@ -341,7 +341,7 @@ def test_training_of_a_compiled_model() -> None:
     assert min(run(2, compiled_as_a_whole)) >= 3
 
 
-# ------------------------------------------------------------------- FullyShardedDataParallel
+# ----------------------------------------------------------------- FullyShardedDataParallel (FSDP1)
 
 
 def by_the_older_class(options: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def all_rows(count: int = 4) -> list[Tensor]:
     return [rows(rank, count) for rank in range(dist.get_world_size())]
 
 
-# ----------------------------------------------------------------------------------- operators
+# --------------------------------------------------------------------------- results of collectives
 
 Collective = Callable[[Tensor], Any]
 
@@ -176,7 +176,7 @@ def test_a_result_waits_when_it_is_used() -> None:
     assert run(2, waits_once) == [(True, False)] * 2
 
 
-# ----------------------------------------------------------------------------------- gradients
+# ------------------------------------------------------------------------- gradients of collectives
 
 
 def differentiable() -> dict[str, tuple[Collective, Collective]]:
@@ -265,7 +265,7 @@ def test_collectives_in_place_are_compiled() -> None:
     assert run(2, compiles_the_plain_api) == [[6.0] * 8 + [12.0] * 2] * 2
 
 
-# -------------------------------------------------------------------------------------- graphs
+# --------------------------------------------------------------------- collectives in device graphs
 
 
 def replays(kind: str) -> list[list[float]]:

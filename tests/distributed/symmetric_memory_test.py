@@ -23,7 +23,7 @@ preload("torch.distributed._symmetric_memory", "pytest")
 ops = torch.ops.symm_mem
 
 
-# -------------------------------------------------------------------------- buffers and signals
+# ------------------------------------------------------------------------------ buffers and signals
 
 
 def shares_buffers() -> None:
@@ -169,7 +169,7 @@ def test_channels_are_independent() -> None:
     run(2, uses_two_streams)
 
 
-# -------------------------------------------------------------------------------------- graphs
+# ----------------------------------------------------------------------- symmetric memory in graphs
 
 
 def replays() -> list[list[float]]:
@@ -220,7 +220,7 @@ def test_a_graph_is_replayed() -> None:
     assert second == [[6.0] * 4 + [2.0] * 4, [10.0] * 4 + [4.0] * 4]
 
 
-# ----------------------------------------------------------------------------------- lifetimes
+# --------------------------------------------------------------------- lifetime of symmetric memory
 
 
 def frees() -> None:
@@ -402,7 +402,7 @@ def test_a_fork_cannot_use_it() -> None:
     assert run(2, forks) == [0, 0]
 
 
-# ------------------------------------------------------------------------- tools, and torch's gates
+# ---------------------------------------------- diagnostics, and features that torch limits to CUDA
 
 
 def works() -> None:

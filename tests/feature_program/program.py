@@ -124,7 +124,7 @@ class Program:
     def on_worker(self, worker: int, function: Callable[[], Any]) -> Any:
         return second_thread().submit(function).result() if worker else function()
 
-    # -------------------------------------------------------------------------------- the program
+    # ------------------------------------------------------------------------ values of the program
 
     def pick(self, number: int, device: int | None = None) -> Value:
         """Returns the value that a number selects. If `device` is specified, the value is on it."""
@@ -168,7 +168,7 @@ class Program:
             self.values.pop(0)
         return value
 
-    # ----------------------------------------------------------------------------------- ordering
+    # -------------------------------------------------------------------------- ordering of streams
 
     def order(self, place: Place, *all_memory: Memory) -> None:
         """Makes a stream wait for the work on the memory that other streams have queued."""
@@ -237,7 +237,7 @@ class Program:
         if place in self.failed:
             self.wait(place, None, "stream")
 
-    # ------------------------------------------------------------------------------------ calling
+    # -------------------------------------------------------------------------- calls on both sides
 
     def both(
         self, call: tuple[Any, ...], function: Operator, *values: Value, write: bool = False
@@ -305,7 +305,7 @@ class Program:
             self.wait(place, event, way)
         value.memory.users.clear()
 
-    # ------------------------------------------------------------------------------------- checks
+    # ----------------------------------------------------------- checks after a step and at the end
 
     def check_statistics(self) -> None:
         for device in range(DEVICES):

@@ -77,7 +77,7 @@ def ones(device: torch.device, *shape: int, dtype: torch.dtype = torch.float32) 
     return torch.ones(shape or (3, 4), device=device, dtype=dtype)
 
 
-# ------------------------------------------------------------------------- numbers out of range
+# -------------------------------------------------------------------- scalars that are out of range
 
 # In-place random operators, each with a valid list of arguments and several invalid ones.
 RANDOM: dict[str, tuple[tuple[Any, ...], list[tuple[Any, ...]]]] = {
@@ -335,7 +335,7 @@ SCALARS: dict[str, Callable[[Tensor, Any], Any]] = {
 WRONG_SCALARS = {"300": 300, "-300": -300, "1e300": 1e300, "2**70": 2.0**70, "1j": 1j, "2.5": 2.5}
 
 
-# ------------------------------------------------------------------------------ overlapping memory
+# ---------------------------------------------------------------- arguments with overlapping memory
 
 # In-place operators. They are called with a 4 x 4 tensor whose elements may share memory.
 IN_PLACE: dict[str, Callable[[Tensor], Any]] = {
@@ -432,7 +432,7 @@ def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
     return call
 
 
-# ------------------------------------------------------------------------------------ all of them
+# ------------------------------------------------------------------------ list of all invalid calls
 
 
 def method(name: str, arguments: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> Call:
