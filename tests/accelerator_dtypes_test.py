@@ -18,7 +18,7 @@ from tests.differential import to_device
 
 PAGE = Path("docs/operators.md")
 OPERATORS = {name_of(op): op for op in op_db}
-# Maps a result's dtype to the dtype in which the CPU computes the expected result.
+# Maps the dtype of a sample to the dtype in which the CPU computes the expected result.
 WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""If the arguments alone show an error, the call itself raises torch's error for it."""
+"""If the arguments alone are invalid, the call itself raises the error, with torch's message."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Without the backend, the autoload package keeps torch working and warns once what is missing."""
+"""If only the autoload package is installed, torch works and warns that there is no backend."""
 
 from pathlib import Path
 

@@ -156,7 +156,7 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
 
 
 def test_unreadable_file(environment: Environment) -> None:
-    # Replace the file with a folder: an unreadable file is no error for the superuser.
+    # Replace the file with a folder, because the superuser could read any file.
     path = environment.site / "torch_openreg/openreg/streams.py"
     path.unlink()
     path.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions of all geometries, layouts and dtypes agree with the CPU and never block."""
+"""Convolutions of all geometries, layouts and dtypes agree with the CPU and do not block."""
 
 from dataclasses import dataclass
 

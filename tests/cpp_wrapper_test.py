@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs compiled entirely to C++: with ``cpp_wrapper``, and as packages compiled ahead of time.
+"""Tests graphs compiled entirely to C++: with ``cpp_wrapper``, and as ahead-of-time packages.
 
 Each compilation takes seconds, so each test puts as many operators as possible into one graph.
 """

@@ -8,8 +8,7 @@ import pytest
 
 from tests import child
 
-# A test file as it may exist outside this repository. The backend's name is all that it uses of the
-# backend.
+# A test file as it may exist outside this repository. It refers to the backend only by its name.
 FILE = """
 import torch
 from torch.testing._internal.common_device_type import (

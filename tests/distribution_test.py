@@ -251,7 +251,7 @@ def test_random_without_a_range(dtype: torch.dtype, bits: int) -> None:
     [(torch.float64, 53), (torch.float32, 24), (torch.float16, 11), (torch.bfloat16, 8)],
 )
 def test_random_floats_without_a_range(dtype: torch.dtype, digits: int) -> None:
-    """Checks integers up to the largest one below which the dtype represents every integer."""
+    """Results are integers up to 2**digits. The dtype can represent all of these."""
     drawn = empty(dtype).random_().cpu().double()
     assert torch.equal(drawn, drawn.floor())
     assert 0 <= drawn.min() <= drawn.max() <= 2**digits
@@ -352,7 +352,7 @@ def test_multinomial_without_replacement(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_dropout(dtype: torch.dtype, p: float) -> None:
-    """Kept elements are scaled. Elements are dropped independently, and so are calls."""
+    """Kept elements are scaled. Drops are independent, both within a call and between calls."""
     drawn = torch.stack([F.dropout(full(3, dtype), p) for _ in range(3)])
     kept = drawn != 0
     scaled = full(3, dtype, 1) * (1 / (1 - p) if p < 1 else 0)

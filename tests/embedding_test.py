@@ -413,7 +413,7 @@ def test_uint8_masks_are_deprecated() -> None:
     x = torch.zeros(3, device="openreg")
     with pytest.warns(UserWarning, match="indexing with dtype torch.uint8"):
         x[mask.to("openreg")] = values.to("openreg")
-    # If all tensors are on the CPU, torch passes the mask to masked_fill_, which raises.
+    # If all tensors are on the CPU, torch passes the mask to masked_fill_, which raises an error.
     x[mask.to("openreg")] = 4.0
     assert x.tolist() == [4.0, 0.0, 4.0]
 
@@ -439,8 +439,8 @@ def test_an_index_out_of_range_is_thrown_at_the_next_synchronization() -> None:
     with pytest.raises(IndexError, match="out of"):
         torch.openreg.synchronize()
     assert result.shape == (1, 4)
-    torch.openreg.synchronize()  # the error is reported once, and the stream continues to work
-    assert bool((weight + 1).isfinite().all())  # and the stream continues to work
+    torch.openreg.synchronize()  # the error is reported only once
+    assert bool((weight + 1).isfinite().all())  # the stream continues to work
 
 
 def test_tensors_of_the_cpu_are_refused() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of graphs: pools, pinned memory, and release together with the graph."""
+"""Tests the memory of graphs: pools, pinned memory, and the release of memory with a graph."""
 
 import ctypes
 import gc

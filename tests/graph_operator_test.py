@@ -136,7 +136,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
     if any(ours.shape != origin.shape for ours, origin in zip(tensors, kept, strict=True)):
         return "changes sizes in place"
     for _ in range(2):
-        # Clear the results first: an in-place result is one of the arguments that are then copied.
+        # Clear the results before setting the arguments, because an in-place result is an argument.
         for leaf in _pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and way != PLAIN:
                 leaf.zero_()

@@ -21,7 +21,7 @@ def other() -> Iterator[Peer]:
 def test_another_process_waits_on_the_host(other: Peer) -> None:
     event = torch.openreg.Event(interprocess=True)
     other.call(peer.open_event, "e", event.ipc_handle())
-    assert other.call(peer.query, "e")  # never recorded
+    assert other.call(peer.query, "e")  # never recorded, so there is nothing to wait for
     torch.openreg._sleep(NAP)
     event.record()
     assert not other.call(peer.query, "e")

@@ -76,7 +76,7 @@ def test_names_of_storage_types(name: str, dtype: torch.dtype) -> None:
     assert tensor.storage_type() is kind
     assert storage.pickle_storage_type() == name
     assert storage.cpu().type() == f"torch.{name}"
-    # As on other devices, type() reports a type of which the storage is not an instance.
+    # As on other devices, a storage is not an instance of the type that its type() reports.
     assert torch.typename(storage) == "torch.storage.TypedStorage"
     assert torch.typename(tensor.untyped_storage()) == "torch.storage.UntypedStorage"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Eight threads use two devices with four streams each, and check every result.
 
-OPENREG_STRESS_SECONDS sets the duration in seconds (default: a few): ``./bazelw test
+OPENREG_STRESS_SECONDS sets the duration in seconds. The default is a few seconds: ``./bazelw test
 //tests:stress_test --test_env=OPENREG_STRESS_SECONDS=60``.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generated code with measured candidates (max_autotune) and with frozen weights (freezing).
+"""Tests generated code with measured candidates (max_autotune) and frozen weights (freezing).
 
 Each C++ compilation takes seconds, so a test compiles as few kernels as possible.
 """
@@ -200,7 +200,7 @@ def test_frozen_convolution_has_its_normalization_folded(device: str, dtype: tor
     assert result.device == torch.device(device)
     same(result, expected)
     assert counters["inductor"]["binary_folding_conv"] == 4  # - mean, * scale, * weight, + bias
-    assert re.search(r"^ +\w+, = args$", code, re.MULTILINE)  # only the image
+    assert re.search(r"^ +\w+, = args$", code, re.MULTILINE)  # the image is the only argument
     index = torch.device(device).index
     constants = re.findall(r"^_frozen_param\d+ = None  # (device\(.*?\))", code, re.MULTILINE)
     assert constants

@@ -228,7 +228,7 @@ if __name__ == "__main__":
 
 @pytest.mark.refused
 def test_refuses_the_cpu(tmp_path: Path) -> None:
-    """Without the strategy, Lightning would train on the CPU, so fit() raises an error."""
+    """Without the strategy, Lightning would train on the CPU, so an error is raised."""
     with pytest.raises(ValueError, match="strategy='openreg'"):
         trainer(tmp_path, strategy="auto").fit(Classifier(), loader())
 

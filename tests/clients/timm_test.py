@@ -91,7 +91,7 @@ def test_optimizers(name: str) -> None:
     data = batch("test_vit")
     pairs = ((on_device(model), to_device(data)), (model, data))
     optimizers = [timm.optim.create_optimizer_v2(m, opt=name, lr=1e-3) for m, _ in pairs]
-    # Make only one step: many optimizers use a gradient's sign, which rounding errors may flip.
+    # Make only one step: many optimizers use the sign of a value, which rounding errors may flip.
     for (m, d), optimizer in zip(pairs, optimizers, strict=True):
         loss(m, d).backward()
         optimizer.step()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Distributed checkpoints can be loaded by another number of ranks than saved them."""
+"""Distributed checkpoints can be loaded by a different number of ranks than saved them."""
 
 import multiprocessing
 import warnings

@@ -306,7 +306,7 @@ def feedforward() -> nn.Module:
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    # Without foreach: its lists must not contain both DTensors and plain tensors.
+    # Do not use foreach, because its lists must not contain both DTensors and plain tensors.
     return torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
 
 

@@ -106,7 +106,7 @@ def signals() -> None:
     if rank == 1:
         handle.wait_signal(0, channel=3)
         handle.wait_signal(0, channel=3)
-    # Barriers order a writer before the readers.
+    # Barriers order the writes and reads of different ranks.
     for number in range(200):
         if rank == number % size:
             for peer in range(size):
@@ -128,7 +128,7 @@ def uses_two_streams() -> None:
     tensor, handle = symmetric(2)
     streams = [torch.openreg.Stream() for _ in range(2)]
     torch.openreg.synchronize()
-    # Each rank enqueues on its two streams in the opposite order of the other rank.
+    # The two ranks enqueue on their two streams in opposite orders.
     for number in (0, 1) if rank == 0 else (1, 0):
         with torch.openreg.stream(streams[number]):
             for step in range(50):

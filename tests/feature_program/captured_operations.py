@@ -187,7 +187,7 @@ def captured_forgetting(
 def captured_give_back(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """Calls empty_cache(), which may fail and end the capture. Used memory must stay valid."""
+    """Calls empty_cache(), which may fail and end the capture. Memory in use must stay valid."""
     before = torch.openreg.memory_reserved(graph.device)
     give_back = torch.openreg.empty_host_cache if n % 2 else torch.openreg.empty_cache
     error = attempt(give_back)

@@ -51,7 +51,7 @@ def steps_of(rules: dict[str, Operator]) -> dict[str, st.SearchStrategy[Step]]:
 
 
 def begin(program: Program) -> None:
-    """Creates the first values. If other steps precede this one, they use the device first."""
+    """Creates the first values. Steps that precede this one are the first to use the device."""
     for device in range(DEVICES):
         tensors.new(program, 8, "float32", device)
     pinned_memory.new_pinned(program, 8, "float32")

@@ -34,7 +34,7 @@ class Memory:
 
     place: Place | None  # the stream on which it was allocated
     users: dict[Place, torch.Event] = field(default_factory=dict)
-    defined: bool = True  # whether the tensors have values; before a graph's replay: no
+    defined: bool = True  # whether the tensors have values; false before a replay
     recorded: bool = True  # if true, record_stream() is called; if false, the owner's stream waits
     fixed: int = 0  # number of graphs and DLPack consumers that rely on its address
 

@@ -106,7 +106,7 @@ class Program:
 
     def start(self) -> None:
         for device in range(DEVICES):
-            # Creating streams does not initialize the device, so that a step is the first use.
+            # Creating streams does not use the device yet. The first use is a step of the program.
             made = [torch.Stream(f"openreg:{device}", priority=-n) for n in range(1, STREAMS)]
             default = torch.Stream(0, device, made[0].device_type)
             for number, stream in enumerate([default, *made]):
@@ -184,7 +184,7 @@ class Program:
                     self.wait(user, event, self.way)
 
     def used(self, place: Place, *values: Value, write: bool = False) -> None:
-        """Records that the stream uses the values. They must stay alive until then."""
+        """Records that the stream uses the values, and keeps them alive until it has done so."""
         event = self.streams[place].record_event()
         for value in values:
             memory = value.memory
@@ -267,7 +267,7 @@ class Program:
         return theirs, ours
 
     def version(self, value: Value) -> int:
-        """Returns by how much the version of the model's tensor exceeds the device tensor's."""
+        """Returns the version of the model's tensor, minus the version of the device's tensor."""
         return 0 if value.theirs.is_inference() else value.theirs._version - value.ours._version
 
     def keep_result(self, result: tuple[Any, Any], *values: Value) -> None:

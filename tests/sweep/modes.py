@@ -49,7 +49,7 @@ SUITES: Suites = {
 WORDING = Wording(
     compared=True,
     device=re.compile("cpu|openreg|privateuse", re.IGNORECASE),
-    # The device appends this text to the text of a kernel error.
+    # The device appends this text to the message of a kernel error.
     addition=re.compile(r" \(openreg: kernel .*", re.DOTALL),
     late=re.compile("Kernels run later than they are launched"),
 )

@@ -22,7 +22,7 @@ from tests.sweep.verdicts import MODES
 
 modes.load(MODES)
 
-# The kit's own modes are tested here, too, because the same functions contain mistakes for them.
+# The kit's own modes are also tested here, because their tests plant mistakes in the same way.
 MODE_TYPES = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]

@@ -32,7 +32,7 @@ from torch_device_conformance.mode.derivatives import PASSES
 # times.
 LARGE = 1 << 18
 
-# Matches an operator's name in torch's error texts, because the name may differ between devices.
+# Matches an operator's name in torch's error texts. The name may differ between devices.
 OPERATOR = re.compile(r"aten::\w+")
 
 
