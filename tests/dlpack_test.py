@@ -250,7 +250,7 @@ def test_streams_that_need_no_order(stream: int | None) -> None:
     taken = torch.from_dlpack(tensor.__dlpack__(stream=stream))
     assert not current.query()
     other.synchronize()
-    assert not current.query()  # no stream waits for this one
+    assert not current.query()  # `other` does not wait for this stream
     assert (taken + 1).tolist() == [4] * 4
 
 

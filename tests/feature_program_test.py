@@ -48,8 +48,8 @@ def serve(connection: Connection) -> None:
 class Runner:
     """Owns the process that runs programs, and replaces it after a program fails.
 
-    A new process runs each step of the shrinking, without the state of earlier programs. If a
-    program fails only because of that state, hypothesis reports it as flaky.
+    A failed program is shrunk in a new process, which lacks the state of earlier programs. If the
+    program failed only because of that state, hypothesis reports it as flaky.
     """
 
     def __init__(self) -> None:

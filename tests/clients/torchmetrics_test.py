@@ -238,7 +238,7 @@ def test_state_is_saved() -> None:
 
 
 def test_curve_in_many_thresholds() -> None:
-    """If there are many thresholds, torchmetrics computes the curve from a histogram."""
+    """If thresholds are specified, torchmetrics computes the curve from a histogram."""
     x, y = binary()
     ours, theirs = (torchmetrics.PrecisionRecallCurve("binary", thresholds=20) for _ in range(2))
     assert_alike(ours.to(DEVICE)(x.to(DEVICE), y.to(DEVICE)), theirs(x, y))

@@ -111,7 +111,7 @@ TRAINING = """
 def trained_at_once() -> torch.Tensor:
     """Return the weight after all steps of training in a single process on the CPU."""
     torch.manual_seed(0)
-    # Draw the weights on the device, as PROGRAM does: the CPU draws different random numbers.
+    # Draw the weights on the device, as TRAINING does: the CPU draws different random numbers.
     model = torch.nn.Linear(4, 4, dtype=torch.float64, device="openreg").cpu()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for step in range(6):

@@ -188,7 +188,7 @@ def run(
     group: Group | None = None,
     hang_timeout: float = HANG_TIMEOUT,
 ) -> list[Any]:
-    """Run ``function(*arguments)`` on ``size`` ranks. Each rank's current device is its own.
+    """Run ``function(*arguments)`` on ``size`` ranks, each of which uses its own device.
 
     Returns:
         The return values, by rank.

@@ -84,7 +84,7 @@ def run(
     def work() -> None:
         try:
             _run_groups(waiting, limits, done.put, stop, prepare, *arguments)
-        except BaseException as error:  # otherwise the main thread would wait forever
+        except BaseException as error:  # otherwise run() would wait forever
             done.put(error)
 
     for _ in range(min(limits.jobs, len(cases))):
