@@ -7,8 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-# : A child process that runs for more than this many seconds counts as hung. Importing torch is
-# included.
+#: A child process that runs for more than this many seconds counts as hung. Importing torch is
+#: included.
 PATIENCE = 100.0
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 import torch.multiprocessing
 
-# : A process that runs for more than this many seconds counts as hung. Importing torch is included.
+#: A process that runs for more than this many seconds counts as hung. Importing torch is included.
 PATIENCE = 100.0
 
 
@@ -21,7 +21,7 @@ class Marked(torch.Tensor):
     """A subclass of torch.Tensor, such as a program may define."""
 
 
-# : The objects that this process keeps, by name.
+#: The objects that this process keeps, by name.
 kept: dict[str, Any] = {}
 connections: list[Connection] = []
 

@@ -17,7 +17,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "operators": {"backend": "openreg", "mode": "reduce-overhead"},
 }
 
-# : Options for the same two ways of compilation, but without graphs.
+#: Options for the same two ways of compilation, but without graphs.
 PLAIN: dict[str, dict[str, Any]] = {
     "generated": {},
     "operators": {"backend": "openreg", "options": {"passes": []}},

@@ -72,7 +72,7 @@ def images() -> nn.Module:
     return Images().eval()
 
 
-# : For each model, a function that creates it, and its input.
+#: For each model, a function that creates it, and its input.
 MODELS = {"linear": (features, random(4, 16)), "conv": (images, random(2, 3, 8, 8))}
 
 

@@ -23,11 +23,11 @@ import torch
 
 Case = Callable[[], Generator[None, None, Any]]
 
-# : Cases whose calls return only after the queued work has run.
+#: Cases whose calls return only after the queued work has run.
 WAITING: dict[str, Case] = {}
-# : Cases whose calls may return earlier.
+#: Cases whose calls may return earlier.
 OTHERS: dict[str, Case] = {}
-# : Work whose execution on the device must not need the GIL.
+#: Work whose execution on the device must not need the GIL.
 WORK: dict[str, Callable[[], Any]] = {}
 
 DEVICE = "openreg"

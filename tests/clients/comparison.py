@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 DEVICE = torch.device("openreg", 0)
 
-# : A function that computes a model's loss for a batch.
+#: A function that computes a model's loss for a batch.
 Loss = Callable[[Any, Any], Tensor]
 
 

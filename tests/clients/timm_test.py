@@ -22,8 +22,7 @@ from tests.clients.comparison import (
     to_device,
 )
 
-# : The arguments that make each network small. Many families also have a small network named
-# test_*.
+#: The arguments that make each network small. Many families also have a small network named test_*.
 NETWORKS: dict[str, dict[str, Any]] = {
     "test_resnet": {},
     "test_vit": {},

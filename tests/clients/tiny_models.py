@@ -41,7 +41,7 @@ _SEQ2SEQ = _SPECIAL_TOKENS | {
 _NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _IMAGE = _SIZES | {"image_size": 32, "patch_size": 8}
 
-# : A model on the CPU, and a batch that includes labels.
+#: A model on the CPU, and a batch that includes labels.
 Example = tuple[Any, dict[str, Any]]
 
 
@@ -337,7 +337,7 @@ def _text(make: Callable[[], Any]) -> Callable[[], Example]:
     return example
 
 
-# : The models to train, each with a batch.
+#: The models to train, each with a batch.
 EXAMPLES: dict[str, Callable[[], Example]] = {
     **{name: _text(make) for name, make in DECODERS.items()},
     "bert": lambda: (bert(), {"input_ids": tokens(2, 12), "labels": torch.tensor([0, 1])}),

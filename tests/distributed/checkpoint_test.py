@@ -44,7 +44,7 @@ from tests.distributed.training import (
 
 preload("torch.distributed.fsdp", "torch.distributed.checkpoint")
 
-# : A group with an additional CPU backend, which coordinates the ranks in asynchronous saves.
+#: A group with an additional CPU backend, which coordinates the ranks in asynchronous saves.
 BOTH = Group("cpu:gloo,openreg:occl")
 
 

@@ -15,8 +15,8 @@ UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FLOATS8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 COMPLEX = [torch.complex64, torch.complex128]
-# : Numbers of elements. Small tensors are copied through slots. Large tensors are read directly
-# from the memory of the other devices.
+#: Numbers of elements. Small tensors are copied through slots. Large tensors are read directly from
+#: the memory of the other devices.
 SIZES = [1, 7, 20_011]
 
 

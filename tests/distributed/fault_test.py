@@ -19,8 +19,8 @@ from tests.distributed.ranks import HOSTS, Group, Ranks, run
 
 DEVICE = "openreg"
 SIZES = (1, 3_000, 300_000)
-# : The error on the other ranks after an abort. Ranks on another machine only detect that the
-# connection was closed.
+#: The error on the other ranks after an abort. Ranks on another machine only detect that the
+#: connection was closed.
 ABORTED = "aborted" if HOSTS == 1 else "(aborted|has exited or left the group)"
 
 

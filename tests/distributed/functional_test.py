@@ -96,7 +96,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
     }
 
 
-# : The collectives that are compiled with Inductor, which takes seconds for each.
+#: The collectives that are compiled with Inductor, which takes seconds for each.
 GENERATED = ("all_reduce", "all_to_all_single", "coalesced")
 
 

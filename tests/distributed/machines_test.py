@@ -27,7 +27,7 @@ from tests.distributed.ranks import Group, Ranks, run
 
 DEVICE = "openreg"
 PATIENCE = 150.0
-# : The addresses of the two machines, by machine number. Only the test uses this network.
+#: The addresses of the two machines, by machine number. Only the test uses this network.
 ADDRESSES = ("10.231.77.1", "10.231.77.2")
 
 
@@ -144,7 +144,7 @@ def test_training_on_two_machines_with_two_ranks_each(hosts: list[str], tmp_path
     torch.testing.assert_close(weights["fsdp"], trained_at_once(), rtol=0, atol=1e-10)
 
 
-# : Three ranks on one machine, and one rank on the other.
+#: Three ranks on one machine, and one rank on the other.
 UNEVEN = Group(hosts=(0, 0, 1, 0), timeout=20)
 
 

@@ -62,8 +62,8 @@ def trained(count: int) -> tuple[nn.Sequential, list[float]]:
     return model, losses
 
 
-# : For each name: the schedule, the number of stages per rank, and whether the second stage of a
-# rank mirrors its first one (stages i and n - 1 - i).
+#: For each name: the schedule, the number of stages per rank, and whether the second stage of a
+#: rank mirrors its first one (stages i and n - 1 - i).
 SCHEDULES: dict[str, tuple[Any, int, bool]] = {
     "GPipe": (ScheduleGPipe, 1, False),
     "1F1B": (Schedule1F1B, 1, False),

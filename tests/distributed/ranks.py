@@ -23,12 +23,12 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
-# : A process that runs for more than this many seconds counts as hung.
+#: A process that runs for more than this many seconds counts as hung.
 HANG_TIMEOUT = 120.0
-# : After a rank has failed, the other ranks must end within this many seconds.
+#: After a rank has failed, the other ranks must end within this many seconds.
 FAILURE_TIMEOUT = 30.0
-# : The number of emulated machines. Ranks are assigned to machines in turn, unless a test assigns
-# them.
+#: The number of emulated machines. Ranks are assigned to machines in turn, unless a test assigns
+#: them.
 HOSTS = int(os.environ.get("OPENREG_TEST_HOSTS", "1"))
 
 _context = multiprocessing.get_context("forkserver")
@@ -53,8 +53,8 @@ class Outcome:
     value: Any = None
     #: The traceback of the exception that the function raised.
     error: str | None = None
-    # : The exit code of the process. If a signal ended the process, this is the negative signal
-    # number.
+    #: The exit code of the process. If a signal ended the process, this is the negative signal
+    #: number.
     exit_code: int | None = None
 
 
@@ -63,13 +63,13 @@ class Group:
     """The settings for the ranks' process group."""
 
     backend: str | None = "occl"
-    # : The timeout of a collective in seconds.
+    #: The timeout of a collective in seconds.
     timeout: float = 60.0
     #: Whether the group is bound to the rank's device.
     bound: bool = False
-    # : For each rank, the number of the emulated machine on which it runs.
+    #: For each rank, the number of the emulated machine on which it runs.
     hosts: Sequence[int] | None = None
-    # : Environment variables that each process sets before it uses the device.
+    #: Environment variables that each process sets before it uses the device.
     environment: Mapping[str, str] | None = None
 
 

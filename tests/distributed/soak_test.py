@@ -16,8 +16,8 @@ import torch.distributed as dist
 from tests.distributed.ranks import HANG_TIMEOUT, Group, run
 
 DEVICE = "openreg"
-# : The number of pooled streams. Groups use them round robin, and each stream starts its thread on
-# first use. The process may therefore start this many additional threads.
+#: The number of pooled streams. Groups use them round robin, and each stream starts its thread on
+#: first use. The process may therefore start this many additional threads.
 STREAMS = 32
 SECONDS = float(os.environ.get("OPENREG_STRESS_SECONDS", "4"))
 

@@ -73,7 +73,7 @@ def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
     return text
 
 
-# : The error on the waiting rank for each kind of wait. The late rank reports the same error.
+#: The error on the waiting rank for each kind of wait. The late rank reports the same error.
 LATE = {
     "barrier": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
     "wait": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",

@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 _COMMON = "torch.testing._internal.common_distributed"
 _TESTS = "torch.testing._internal.distributed.distributed_test"
 
-# : Pairs of a regular expression and its replacement. They are applied to the source in this order.
+#: Pairs of a regular expression and its replacement. They are applied to the source in this order.
 TRANSLATION = [
     # One module imports the other one, which is also translated.
     (rf"^from {re.escape(_COMMON)} import", "from translated_common_distributed import"),
@@ -122,7 +122,7 @@ class Suite(_Processes, _Tests):  # type: ignore[misc]
         self._start_processes(process)
 
 
-# : The other test classes of the module. They run in this process.
+#: The other test classes of the module. They run in this process.
 OTHERS = [
     value
     for value in vars(translated).values()

@@ -13,8 +13,8 @@ import pytest
 
 from tests.distributed import torch_suite
 
-# : Regular expressions for torch's reasons to skip tests. A number in parentheses is the number of
-# tests, of 285, that torch skips with two ranks for the reasons that follow.
+#: Regular expressions for torch's reasons to skip tests. A number in parentheses is the number of
+#: tests, of 285, that torch skips with two ranks for the reasons that follow.
 SKIPPED = [
     # The test is for other backends, and torch does not run it with NCCL either (99).
     r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
@@ -39,7 +39,7 @@ SKIPPED = [
     r"Need at least 4 CUDA devices",
 ]
 
-# : Tests that cannot pass, and the reason for each.
+#: Tests that cannot pass, and the reason for each.
 CANNOT = {
     "test_DistributedDataParallel": "In torch 2.13, a model with a static graph that is saved and "
     "loaded between iterations no longer reduces its gradients, not even on the CPU with Gloo: "

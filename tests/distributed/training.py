@@ -20,7 +20,7 @@ preload("pytest", "torch._dynamo", "torch.distributed.tensor", "torch.distribute
 DEVICE = "openreg"
 WIDTH = 16
 STEPS = 3
-# : The number of rows in a batch, which 2 or 4 ranks can share equally.
+#: The number of rows in a batch, which 2 or 4 ranks can share equally.
 ROWS = 8
 
 

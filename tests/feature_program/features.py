@@ -29,7 +29,7 @@ from tests.feature_program.operators import Operator
 from tests.feature_program.program import Program
 from tests.feature_program.rules import Step
 
-# : The modules that define rules. hypothesis gets the rules in this order.
+#: The modules that define rules. hypothesis gets the rules in this order.
 FEATURES = (tensors, streams, modes, memory, pinned_memory, generators, graphs, sharing)
 
 

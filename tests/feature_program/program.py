@@ -37,7 +37,7 @@ from tests.feature_program.operators import WAITING, Operator
 
 PATIENCE = 10.0  # memory that is not released after this many seconds counts as leaked
 
-# : The calls made so far. Each one is represented by everything that distinguishes it.
+#: The calls made so far. Each one is represented by everything that distinguishes it.
 called: set[tuple[Any, ...]] = set()
 
 

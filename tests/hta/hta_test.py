@@ -19,7 +19,7 @@ from torch_openreg.trace.events import Trace, read
 
 STEPS = 4
 
-# : This program runs in a separate process with the packages of requirements.lock.
+#: This program runs in a separate process with the packages of requirements.lock.
 ANALYSIS = """
 import json, sys
 from hta.trace_analysis import TraceAnalysis
