@@ -451,7 +451,7 @@ def test_errors_of_the_call_do_not_mention_later_kernels() -> None:
 
 
 def test_an_earlier_kernels_error_is_not_taken_for_the_calls() -> None:
-    """The error is raised by the next call that waits, and it names the kernel that failed."""
+    """The next call that waits raises the error, and says that kernels run after their launch."""
     table = ones(4, 2)
     torch.nn.functional.embedding(torch.tensor([1], device=DEVICE), table)
     torch.accelerator.synchronize(DEVICE)

@@ -34,7 +34,7 @@ class Environment:
         (self.site / "outer.pth").write_text("".join(f"{path}\n" for path in outer))
 
     def pip(self, *arguments: str) -> None:
-        """Runs pip, as installed for the test, on the environment."""
+        """Runs the test's installation of pip on the environment."""
         command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments, "--quiet"]
         subprocess.run(command, env=_clean(), check=True)
 

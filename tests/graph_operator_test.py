@@ -121,7 +121,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
         for _ in range(3):  # the first calls cache output metadata
             call(_pytree.tree_map_only(torch.Tensor, torch.clone, ours))
         for tensor in tensors:
-            tensor.zero_()  # the capture must see other values than the replay
+            tensor.zero_()  # the values of the capture must differ from those of the replay
         torch.openreg.synchronize()
     except Exception:
         return "not supported eagerly, or out= cannot be written to"

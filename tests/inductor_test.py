@@ -490,7 +490,7 @@ def _is_ours(value: object) -> bool:
 
 
 def _replaced() -> set[str]:
-    """Returns the attributes of torch's modules and classes that are defined in compile/."""
+    """Returns the names in torch's modules and classes that refer to code in compile/."""
     generated = "torch._inductor.runtime.compile_tasks."
     of_torch = [
         module

@@ -65,7 +65,7 @@ def test_an_allocation_and_its_free() -> None:
     del tensor
     after = time.time_ns() // 1000
     trace = [event for event in events() if event.get("addr") == pointer]
-    # The segment is new, and its first block is the tensor's.
+    # The segment is new, and its first block belongs to the tensor.
     assert [event["action"] for event in trace] == [
         "segment_alloc",
         "alloc",
@@ -454,7 +454,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
     assert {parameter.data_ptr() for parameter in model.parameters()} <= left
 
     def lines_of(text: str) -> str:
-        return text  # replaces a script that draws an image
+        return text  # replaces torch's default, a script that draws an image
 
     flames = viz.memory(snapshot, format_flamegraph=lines_of).splitlines()
     assert all(line.startswith("stream_") for line in flames)
@@ -471,7 +471,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
 
 
 def test_memory_freed_with_a_code_object() -> None:
-    """torch frees code objects, and all that they own, while it holds a lock that events need."""
+    """torch frees code objects, and all that they own, under a lock that every event acquires."""
     printed = child.output(
         """
         import weakref

@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         reals((1, 2, 3, 4, 3)),
     ),
     "linalg.qr": (torch.linalg.qr, reals((4, 3))),
-    # linalg.solve is missing: on every device, it waits in order to report a singular matrix.
+    # linalg.solve is not tested, because it waits on every device to report a singular matrix.
     "linalg.solve_ex": (torch.linalg.solve_ex, reals((3, 3), (3, 2))),
     "lu_solve": (
         lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor_ex(x)[:2], y.mT, adjoint=True),

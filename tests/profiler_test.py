@@ -335,7 +335,7 @@ def test_a_kernel_that_fails_is_recorded_and_its_error_stays(tmp_path: Path) -> 
 
 
 def test_threads(tmp_path: Path) -> None:
-    """As in torch, a profile has device work of all threads, but operators of only one thread."""
+    """As in torch, a profile has all threads' device work and the profiling thread's operators."""
 
     def work(device: int) -> None:
         x = torch.ones(8, device=f"openreg:{device}")

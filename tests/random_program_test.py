@@ -439,7 +439,7 @@ class Program(RuleBasedStateMachine):
         self.current[1 - device].wait_stream(stream)
         self.current[device] = stream
         self.make_current()
-        # Later steps use the tensors on another stream than the one that allocated them.
+        # Later steps use the tensors on a different stream from the one that allocated them.
         for _, ours in self.pairs:
             if ours.device == stream.device:
                 ours.record_stream(stream)

@@ -62,8 +62,8 @@ def layers(kind: Callable[..., torch.nn.Module]) -> Any:
 
 aten = torch.ops.aten
 
-# One call to each random operator that has a device kernel. Overloads are missing, because they use
-# the same code.
+# One call to each random operator that has a device kernel. Overloads are not listed, because they
+# use the same code.
 DRAWS: dict[str, Callable[[], Any]] = {
     "_fused_dropout": lambda: torch._fused_dropout(tensor(), 0.5),
     "_sample_dirichlet": lambda: torch._sample_dirichlet(tensor(2)),

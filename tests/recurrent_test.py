@@ -127,7 +127,7 @@ def test_autocast_computes_in_half_precision() -> None:
 
 
 def wrong_arguments(name: str) -> list[list[Tensor]]:
-    """Returns argument lists of torch.lstm or torch.gru with mismatched sizes or dtypes."""
+    """Returns argument lists for torch.lstm or torch.gru with mismatched sizes or dtypes."""
     network = Network(name)
     x, weights = torch.randn(2, 3, FEATURES), network.parameters
     return [

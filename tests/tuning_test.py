@@ -176,7 +176,8 @@ def test_candidates_are_measured_until_the_device_is_done(device: str, size: int
 
 @pytest.mark.parametrize("options", [{"mode": MEASURED}, {"options": {"freezing": True}}])
 def test_changed_weights_count_unless_they_are_frozen(options: dict[str, Any]) -> None:
-    # The options of a call cannot freeze weights: torch reads them after tracing, when it freezes.
+    # The options of a call cannot freeze weights: torch freezes during tracing, before it reads the
+    # options.
     model, x = prepared("conv")
     assert isinstance(model, Images)
     compiled = torch.compile(model, fullgraph=True, **options)

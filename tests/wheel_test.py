@@ -33,7 +33,7 @@ def members() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Creates an environment in which only the wheel is installed."""
+    """Creates an environment and installs the wheel in it."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment

@@ -62,7 +62,7 @@ def decoder(family: str, **settings: Any) -> Any:
 
 
 def gpt2(**settings: Any) -> Any:
-    """Returns GPT-2. Its configuration uses other names than those of the other decoders."""
+    """Returns GPT-2. Its configuration uses different names from those of the other decoders."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     config = transformers.GPT2Config(

@@ -277,6 +277,6 @@ def test_all_machines_report_the_rank_that_was_killed() -> None:
     assert outcomes[3].exit_code == -signal.SIGKILL
     for rank in range(3):
         assert outcomes[rank].error is None, outcomes[rank].error
-        # The error contains the rank in the group, although the local rank on the other machine
-        # differs.
+        # The error names the rank within the group, which differs from the local rank on the other
+        # machine.
         assert "the process of rank 3 has exited" in outcomes[rank].value, (rank, outcomes[rank])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for generators: draw, seed, save the state, and copy it."""
+"""Rules for generators: drawing, seeding, and saving and copying the state."""
 
 import copy
 import dataclasses

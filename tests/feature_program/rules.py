@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Defines what a rule is: a function that random programs call as a step."""
+"""Rules, which are the functions that random programs call, and strategies for arguments."""
 
 from collections.abc import Callable
 from typing import Any

@@ -197,7 +197,7 @@ def read(program: Program, a: int) -> None:
     stream=streams,
 )
 def gradient(program: Program, a: int, operator: str, spoil: str, stream: int) -> None:
-    """Runs a backward pass on another stream than the forward pass."""
+    """Runs a backward pass on a different stream from that of the forward pass."""
     x = program.pick(a)
     if x.theirs.numel() == 0:
         raise Missing

@@ -95,7 +95,7 @@ def late(message: str) -> NoReturn:
 
 
 class Backend:
-    """The subject as the rows see it: its device, and the functions that every device supports.
+    """The subject as the rows use it: its device, and the functions that every device supports.
 
     Attributes:
         subject: the subject's description, for other processes that load the backend.

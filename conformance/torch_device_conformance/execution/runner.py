@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs cases in worker processes. If a case crashes or hangs, the run continues.
+"""Runs cases in processes. A crash or hang becomes the verdict of its case, and the run continues.
 
 One thread per process hands out cases and collects verdicts. A process is replaced if it died or
 did not answer in time. It is also replaced after a fixed number of cases, to limit how many later

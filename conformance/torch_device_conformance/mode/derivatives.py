@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks other derivatives than the gradient: forward mode and second order."""
+"""Checks derivatives other than the gradient: forward mode and second order."""
 
 from typing import Any
 

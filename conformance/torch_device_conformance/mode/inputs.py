@@ -63,7 +63,7 @@ class Conjugates(Derived):
 
 
 def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleInput:
-    """Returns a sample with `change` applied to all strided tensors, and with its name."""
+    """Returns a sample with `change` applied to all strided tensors, named after `change`."""
 
     def apply(leaf: Tensor) -> Tensor:
         if leaf.layout != torch.strided:

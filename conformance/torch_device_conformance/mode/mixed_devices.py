@@ -21,7 +21,8 @@ MOST = 6
 OUT = "out= on the cpu"
 INPUTS = "out= on the device only"
 
-# Matches torch's error text for mixed devices, and the texts of functions with checks of their own.
+# Matches torch's error text for mixed devices, and the texts of functions that perform this check
+# themselves.
 REFUSAL = re.compile(
     "Expected all tensors to be on the same device"
     "|Expected out tensor to have device"
@@ -79,7 +80,7 @@ class MixedDevices(Punctual):
         return {ACCEPTED, REFUSED}
 
     def always_on_host(self, sample: SampleInput) -> set[str]:
-        """Returns the names of the arguments that must be on the CPU, whatever the device."""
+        """Returns the names of the arguments that must be on the CPU for every device."""
         if self.op.name not in STEERED_BY_CPU_TENSORS:
             return set()
         return {place for place in positions(sample) if is_host_argument(self.name, place)}

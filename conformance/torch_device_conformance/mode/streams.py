@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs operators on another stream than the current one."""
+"""Runs operators on a stream other than the current one."""
 
 import torch
 from torch.testing._internal.opinfo.core import SampleInput

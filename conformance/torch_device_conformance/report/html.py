@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report as a self-contained HTML page: page.html with the embedded verdicts."""
+"""A report as one self-contained HTML page: page.html with the verdicts embedded."""
 
 import json
 from pathlib import Path

@@ -103,7 +103,7 @@ class Waivers:
         return self.reason(Verdict(case, NOT_RUN)) is not None
 
     def fails(self, verdict: Verdict) -> bool:
-        """Returns whether a verdict fails the run. Determines the exit status and all formats."""
+        """Returns whether a verdict fails the run. All report formats use this."""
         if verdict.passes:
             return self.strict and self.names(verdict.case)
         if self.reason(verdict) is not None:

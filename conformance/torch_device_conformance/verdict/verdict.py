@@ -73,7 +73,7 @@ class Case:
 
 
 def parse_case(text: str) -> Case:
-    """Parses a case's identifier, as reports contain it.
+    """Parses the identifier of a case, in the form that reports use.
 
     Raises:
         ValueError: the text is not an identifier.
