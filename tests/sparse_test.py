@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests sparse tensors of all layouts against the CPU: construction, copies and operators."""
+"""Compares sparse tensors of all layouts with the CPU: creation, copies, operators, gradients."""
 
 from collections.abc import Callable
 from typing import Any

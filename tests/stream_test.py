@@ -208,8 +208,8 @@ def test_priorities() -> None:
 
 
 def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
-    # The tensor is freed before its stream has written to it. A new tensor of the same size must
-    # not be overwritten by that write.
+    # The tensor is freed before its stream has written to it. That write must not reach a new
+    # tensor of the same size.
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
         torch.openreg._sleep(NAP // 3)

@@ -44,7 +44,7 @@ class Aliases(Attempt):
 
 
 def relation(leaf: Tensor, others: list[Tensor]) -> tuple[Any, ...]:
-    """Describes a tensor's relation to others: identity, view of it, or shared memory."""
+    """Describes how a tensor is related to others: it is one of them, a view, or shares memory."""
     is_ = [n for n, other in enumerate(others) if other is leaf]
     base = [n for n, other in enumerate(others) if leaf._base is not None and other is leaf._base]
     lazy = leaf.is_conj(), leaf.is_neg()
