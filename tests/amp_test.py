@@ -322,7 +322,7 @@ def test_backward_runs_in_the_region_of_its_caller() -> None:
         torch.autograd.backward(inside)
         enabled, thread, dtype = Product.seen
         assert (enabled, dtype) == (True, torch.bfloat16)
-        assert thread != threading.get_ident()  # the device's autograd thread
+        assert thread != threading.get_ident()  # backward runs on the device's autograd thread
     torch.autograd.backward(outside)
     assert Product.seen == (False, thread, torch.float32)
 

@@ -27,7 +27,7 @@ def test_read_names_device_offset_allocation_and_size() -> None:
     assert "device 1" in report
     assert re.search(r"offset 0x[0-9a-f]*64\b", report), report  # 0x64 is byte 100
     assert re.search(r"allocation 0x[0-9a-f]+ of [0-9]+ bytes, byte 100 in it", report), report
-    assert "of 4000 bytes in it, which is in use" in report  # the block of the tensor
+    assert "of 4000 bytes in it, which is in use" in report  # the tensor x has 4000 bytes
 
 
 def test_write() -> None:

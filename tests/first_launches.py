@@ -50,7 +50,7 @@ def optimizer_step(x: Tensor) -> None:
 
 # A few operators for each path that a launch can take, called with a 4 x 4 matrix.
 LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
-    # Generated kernels: pointwise, several dtypes, reductions, products.
+    # Operators with generated kernels: pointwise, several dtypes, reductions, products.
     "add": lambda x: x + 1,
     "mul": lambda x: x * x,
     "exp": torch.exp,
@@ -69,13 +69,13 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "sort": lambda x: x.sort().values,
     "cumsum": lambda x: x.cumsum(0),
     "tril": torch.tril,
-    # Hand-written kernels.
+    # Operators with hand-written kernels.
     "linear": lambda x: nn.functional.linear(x, x, x[0]),
     "conv2d": lambda x: nn.functional.conv2d(x[None, None], x[None, None, :2, :2]),
     "layer_norm": lambda x: nn.functional.layer_norm(x, (4,)),
     "embedding": lambda x: nn.functional.embedding(indices(x), x),
     "mse_loss": lambda x: nn.functional.mse_loss(x, x * 2),
-    # The fallback, with output metadata from its cache or from Meta kernels.
+    # Operators that use the fallback, with output metadata from its cache or from Meta kernels.
     "median": lambda x: x.median(),
     "median of a dimension": lambda x: x.median(0),
     "kthvalue": lambda x: x.kthvalue(2, 0).values,
@@ -86,7 +86,7 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "renorm": lambda x: x.renorm(2, 0, 1),
     "roll": lambda x: x.roll(1, 0),
     "var": lambda x: x.var(),
-    # The synchronous fallback.
+    # Operators for which the fallback makes the host wait.
     "nonzero": torch.nonzero,
     "unique": torch.unique,
     "masked_select": lambda x: x.masked_select(x > 0),
@@ -96,13 +96,13 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "normal_": lambda x: torch.empty(4, 4, device=DEVICE).normal_(),
     "bernoulli": lambda x: torch.empty(4, 4, device=DEVICE).bernoulli_(0.5),
     "randperm": lambda x: torch.randperm(8, device=DEVICE),
-    # Copies.
+    # Copies within the device, and from the host.
     "clone": torch.clone,
     "contiguous": lambda x: x.t().contiguous(),
     "from the CPU": lambda x: torch.ones(4, 4).to(DEVICE),
     "from pinned memory": pinned,
     "fill": lambda x: torch.full((4, 4), 2.0, device=DEVICE),
-    # Operators on lists.
+    # Operators on lists of tensors.
     "foreach_add": lambda x: torch._foreach_add([x, x], [x, x]),
     "foreach_mul_": lambda x: torch._foreach_mul_([torch.ones(4, device=DEVICE)], 2.0),
     "foreach_norm": lambda x: torch._foreach_norm([x, x]),

@@ -53,7 +53,7 @@ def test_memory_is_released_with_the_graph() -> None:
     assert torch.openreg.memory_reserved() >= before + (30 << 20)
     del y
     torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() >= before + (30 << 20)  # kept for replays
+    assert torch.openreg.memory_reserved() >= before + (30 << 20)  # the graph keeps it for replays
     graph.reset()
     torch.openreg.synchronize()
     torch.openreg.empty_cache()

@@ -30,7 +30,7 @@ def test_another_process_waits_on_the_host(other: Peer) -> None:
     assert event.query()
     assert other.call(peer.query, "e")
     torch.openreg._sleep(NAP)
-    assert torch.openreg.current_stream().record_event(event) is event  # records it again
+    assert torch.openreg.current_stream().record_event(event) is event  # records the event again
     assert not other.call(peer.query, "e")
     other.call(peer.wait, "e")
     event.synchronize()  # the event may complete before the stream's position is updated

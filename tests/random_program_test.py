@@ -104,7 +104,7 @@ UNARY: dict[str, Operator] = {
     "index": lambda x: x[torch.tensor([0, 0, 1], device=x.device)],
     "mask": lambda x: x[x > 0],
     "mode": lambda x: x.mode(-1).values,
-    # Sparse, quantized and nested tensors.
+    # Conversions to sparse and quantized tensors, and back.
     "sparse": lambda x: x.to_sparse().coalesce().to_dense(),
     "csr": lambda x: x.to_sparse_csr().to_dense(),
     "quantize": lambda x: torch.quantize_per_tensor(x.float(), 1, 0, torch.qint32).dequantize(),

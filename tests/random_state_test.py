@@ -107,7 +107,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
         partial(torch.nn.functional.scaled_dot_product_attention, dropout_p=0.5)
     ),
     "uniform": lambda: aten.uniform(tensor()),
-    # In-place operators.
+    # Random operators that work in place.
     "alpha_dropout_": lambda: torch.alpha_dropout_(tensor(), 0.5, True),
     "bernoulli_": lambda: tensor().bernoulli_(),
     "cauchy_": lambda: tensor().cauchy_(),

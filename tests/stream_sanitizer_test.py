@@ -126,8 +126,8 @@ def test_views_share_memory() -> None:
     x[:32].add_(1)
     y[:, :32].add_(1)
     with torch.openreg.stream(side):
-        x[32:].add_(2)  # other rows
-        y[:, 32:].add_(2)  # other columns
+        x[32:].add_(2)  # no race, because the rows differ
+        y[:, 32:].add_(2)  # no race, because the columns differ
         with pytest.raises(RuntimeError, match="aten::add_"):
             x[31:33].add_(2)
         with pytest.raises(RuntimeError, match="aten::add_"):

@@ -25,7 +25,7 @@ Case = Callable[[], Generator[None, None, Any]]
 
 #: Cases whose calls return only after the queued work has run.
 WAITING: dict[str, Case] = {}
-#: Cases whose calls may return earlier.
+#: Cases whose calls may return before the queued work has run.
 OTHERS: dict[str, Case] = {}
 #: Work whose execution on the device must not need the GIL.
 WORK: dict[str, Callable[[], Any]] = {}

@@ -214,7 +214,7 @@ def test_pt2e_becomes_generated_kernels(
     # them.
     calls = "\n".join(code.split("def call", 1)[-1] for code in codes)
     assert "openreg" in calls
-    assert "ops.quantized_decomposed" not in calls  # comments mention fused operators
+    assert "ops.quantized_decomposed" not in calls  # only comments before the calls name these
 
 
 def test_pt2e_is_saved(calibrated: tuple[nn.Module, nn.Module, Tensor], tmp_path: Path) -> None:

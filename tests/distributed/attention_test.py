@@ -303,7 +303,7 @@ def trains_on_two_dimensions() -> None:
     fully_shard(model, mesh=mesh["data"])
     x = random(BATCH, TOKENS, FEATURES)
     model(x.chunk(2)[mesh["data"].get_local_rank()].to(DEVICE)).square().sum().backward()
-    (alone(x).square().sum() / 2).backward()  # FSDP averages over ranks
+    (alone(x).square().sum() / 2).backward()  # FSDP averages the gradients of two ranks
     require_gradients(list(model.parameters()), list(alone.parameters()))
 
 

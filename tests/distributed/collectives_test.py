@@ -200,7 +200,7 @@ def views() -> None:
 
     whole = torch.zeros(ranks, 5, device=DEVICE)
     whole[rank] = rank
-    dist.all_gather_into_tensor(whole, whole[rank])  # in place
+    dist.all_gather_into_tensor(whole, whole[rank])  # in place: the input is a part of the output
     assert torch.equal(whole.cpu(), torch.arange(float(ranks)).unsqueeze(1).expand(ranks, 5))
 
     with torch.inference_mode():

@@ -34,7 +34,7 @@ def host_is_free() -> None:
         sleep(0.5)
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
-    assert work.wait()  # blocks the stream
+    assert work.wait()  # blocks the stream, but not the host
     tensor += 1
     host = time.monotonic() - start
     torch.openreg.synchronize()

@@ -58,7 +58,7 @@ def begin(program: Program) -> None:
 
 
 RULES = steps_of(rules_of(*FEATURES))
-RULES_OF_PROCESSES = steps_of(rules_of(processes))  # slower rules
+RULES_OF_PROCESSES = steps_of(rules_of(processes))  # separate, because these rules are slower
 
 STEPS = {"begin": begin} | rules_of(*FEATURES, processes)
 

@@ -197,7 +197,7 @@ def _serve(
         os.dup2(file.fileno(), 2)
     faulthandler.enable(file=2, all_threads=True)
     answer = prepare(*arguments)
-    connection.send(None)  # ready
+    connection.send(None)  # reports that the process is ready
     while True:
         try:
             request = connection.recv()
