@@ -77,7 +77,7 @@ def compare(
     backend: SDPBackend = SDPBackend.FLASH_ATTENTION,
     **options: Any,
 ) -> tuple[tuple[Placement, ...], int]:
-    """Compare attention on DTensors, and its gradients, with attention in a single process.
+    """Compares attention on DTensors, and its gradients, with attention in a single process.
 
     Returns:
         The result's placements, and the number of collectives.

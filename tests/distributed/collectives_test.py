@@ -21,7 +21,7 @@ SIZES = [1, 7, 20_011]
 
 
 def data(rank: int, size: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a rank's input. Every rank can compute the inputs of all ranks."""
+    """Returns a rank's input. Every rank can compute the inputs of all ranks."""
     generator = torch.Generator().manual_seed(rank * 1000 + size)
     numbers = torch.randint(0, 3, (size,), generator=generator)
     if dtype.is_complex:
@@ -39,7 +39,7 @@ def check(found: torch.Tensor, expected: torch.Tensor, what: object) -> None:
 def reduced(
     size: int, dtype: torch.dtype, function: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Return the reduction of all ranks' data, computed in a wider type."""
+    """Returns the reduction of all ranks' data, computed in a wider type."""
     wide = torch.complex128 if dtype.is_complex else torch.float64
     every = [data(rank, size, dtype).to(wide) for rank in range(dist.get_world_size())]
     return function(torch.stack(every)).to(dtype)

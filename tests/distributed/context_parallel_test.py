@@ -51,7 +51,7 @@ def require_close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
 def attend_in_a_ring(
     mesh: DeviceMesh, parts: Sequence[Tensor], compiled: str | None = None, **options: Any
 ) -> list[Tensor]:
-    """Return attention over a sharded context and its gradients, gathered into whole tensors."""
+    """Returns attention over a sharded context and its gradients, gathered into whole tensors."""
     function = torch.compile(attend, backend=compiled, fullgraph=True) if compiled else attend
     buffers = [part.to(DEVICE) for part in parts]
     with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2] * 3):

@@ -311,7 +311,7 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def parallel(mesh: DeviceMesh, by_rows: bool = False) -> nn.Module:
-    """Shard `up` by columns and `down` by rows. With `by_rows`, shard the norm's input by rows."""
+    """Shards `up` by columns and `down` by rows. With `by_rows`, also shards the norm's rows."""
     plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if by_rows:
         plan["norm"] = SequenceParallel(sequence_dim=0)

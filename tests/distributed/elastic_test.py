@@ -17,7 +17,7 @@ PATIENCE = 100.0
 def torchrun(
     folder: Path, code: str, *options: str, argument: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program under torchrun with two ranks on this machine."""
+    """Runs a program under torchrun with two ranks on this machine."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(code))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -109,7 +109,7 @@ TRAINING = """
 
 
 def trained_at_once() -> torch.Tensor:
-    """Return the weight after all steps of training in a single process on the CPU."""
+    """Returns the weight after all steps of training in a single process on the CPU."""
     torch.manual_seed(0)
     # Draw the weights on the device, as TRAINING does: the CPU draws different random numbers.
     model = torch.nn.Linear(4, 4, dtype=torch.float64, device="openreg").cpu()

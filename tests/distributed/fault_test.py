@@ -139,7 +139,7 @@ def test_a_rank_that_is_killed(kind: str) -> None:
 
 
 def works(seed: int, folder: str) -> None:
-    """Run collectives forever, starting after all ranks have created their communicators."""
+    """Runs collectives forever, starting after all ranks have created their communicators."""
     dist.barrier()
     dist.all_reduce(torch.ones(1, device=DEVICE), async_op=True)
     torch.openreg.synchronize()

@@ -16,7 +16,7 @@ from tests.distributed.ranks import Group, Ranks
 
 
 def message(function: Callable[..., Any], *arguments: Any) -> str:
-    """Return the text of the error that an operation or the next synchronization raises."""
+    """Returns the text of the error that an operation or the next synchronization raises."""
     try:
         function(*arguments)
     except (RuntimeError, ValueError) as error:
@@ -31,7 +31,7 @@ def message(function: Callable[..., Any], *arguments: Any) -> str:
 def errors_after_a_kill(
     generator: random.Random, folder: Path, function: Callable[..., None], *arguments: Any
 ) -> tuple[int, list[str]]:
-    """Kill one of two or four ranks at a random time. The others must end within 5 s.
+    """Kills one of two or four ranks at a random time. The others must end within 5 s.
 
     Args:
         generator: determines the number of ranks, the victim, and the time.

@@ -24,7 +24,7 @@ def world() -> dist.ProcessGroup:
 
 
 def rows(rank: int, count: int = 4) -> Tensor:
-    """Return a rank's input, in which each row has different values."""
+    """Returns a rank's input, in which each row has different values."""
     return torch.arange(count * 3, dtype=torch.float64).view(count, 3) * 2 + 100 * rank
 
 
@@ -38,7 +38,7 @@ Collective = Callable[[Tensor], Any]
 
 
 def collectives() -> dict[str, tuple[Collective, Collective]]:
-    """Map each name to a collective and the expected result on this rank."""
+    """Maps each name to a collective and the expected result on this rank."""
     group = world()
     rank, size = dist.get_rank(), dist.get_world_size()
     every = [tensor.to(DEVICE) for tensor in all_rows()]
@@ -180,7 +180,7 @@ def test_a_result_waits_when_it_is_used() -> None:
 
 
 def differentiable() -> dict[str, tuple[Collective, Collective]]:
-    """Map each name to a collective and an equivalent function of all ranks' rows."""
+    """Maps each name to a collective and an equivalent function of all ranks' rows."""
     group = world()
     rank, size = dist.get_rank(), dist.get_world_size()
     return {

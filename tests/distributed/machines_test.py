@@ -37,7 +37,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Yield the names of two new network namespaces, connected by interfaces named ``cable``."""
+    """Yields the names of two new network namespaces, connected by interfaces named ``cable``."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("creating network namespaces needs root and the program ip (iproute2)")
     names = [f"openreg-{os.getpid()}-{number}" for number in range(2)]
@@ -93,7 +93,7 @@ PROGRAM = """
 
 
 def trained_at_once() -> torch.Tensor:
-    """Return the first weight of PROGRAM's network, trained in a single process on the CPU."""
+    """Returns the first weight of PROGRAM's network, trained in a single process on the CPU."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     model = model.to(torch.float64)
@@ -240,7 +240,7 @@ def test_a_message_of_another_size_names_both_sides() -> None:
 
 
 def aborts_beside_the_leader() -> float:
-    """Abort on rank 1 while rank 0, on the same machine, waits for the other machine."""
+    """Aborts on rank 1 while rank 0, on the same machine, waits for the other machine."""
     x = torch.ones(3, device=DEVICE)
     dist.all_reduce(x)
     torch.openreg.synchronize()

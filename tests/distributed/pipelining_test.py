@@ -48,7 +48,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def trained(count: int) -> tuple[nn.Sequential, list[float]]:
-    """Return the model and its losses, trained in a single process on the CPU."""
+    """Returns the model and its losses, trained in a single process on the CPU."""
     model = blocks(count)
     optimizer = sgd(model)
     losses = []

@@ -64,7 +64,7 @@ def test_a_ring_of_single_messages(ranks: int) -> None:
 
 
 def ordered() -> None:
-    """Exchange messages with one tag: alone or in batches, from any source, on several streams."""
+    """Exchanges messages with one tag: alone or in batches, from any source, on several streams."""
     rank = dist.get_rank()
     tensors = [torch.full((40_000,), number + 1.0, device=DEVICE) for number in range(12)]
     if rank == 1:

@@ -37,7 +37,7 @@ _context.set_forkserver_preload(_preloaded)
 
 
 def preload(*modules: str) -> None:
-    """Import modules once, before the ranks are forked. Test files call this function on import.
+    """Imports modules once, before the ranks are forked. Test files call this function on import.
 
     Otherwise each rank would spend seconds to import the modules that torch imports on first use.
     """
@@ -134,13 +134,13 @@ class Ranks:
             self.processes.append(process)
 
     def kill(self, rank: int) -> None:
-        """End a rank with SIGKILL."""
+        """Ends a rank with SIGKILL."""
         pid = self.processes[rank].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
     def outcomes(self, hang_timeout: float = HANG_TIMEOUT) -> list[Outcome]:
-        """Wait until all ranks have ended. If a rank hangs, its outcome is an error."""
+        """Waits until all ranks have ended. If a rank hangs, its outcome is an error."""
         end = time.monotonic() + hang_timeout
         outcomes = [Outcome() for _ in self.processes]
         waiting = {connection: rank for rank, connection in enumerate(self.connections)}
@@ -188,7 +188,7 @@ def run(
     group: Group | None = None,
     hang_timeout: float = HANG_TIMEOUT,
 ) -> list[Any]:
-    """Run ``function(*arguments)`` on ``size`` ranks, each of which uses its own device.
+    """Runs ``function(*arguments)`` on ``size`` ranks, each of which uses its own device.
 
     Returns:
         The return values, by rank.

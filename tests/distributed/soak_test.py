@@ -46,7 +46,7 @@ def held() -> Held:
 
 
 def one(generator: random.Random, groups: list[dist.ProcessGroup]) -> None:
-    """Run one random operation. It is the same on all ranks: their generators have equal seeds."""
+    """Runs one random operation. It is the same on all ranks: their generators have equal seeds."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
     group = generator.choice(groups)
     size = generator.choice([1, 100, 5_000, 40_000, 300_000])

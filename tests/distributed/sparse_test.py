@@ -13,7 +13,7 @@ SHAPE = (50, 40, 3)
 
 
 def sparse(rank: int, dtype: torch.dtype, sparse_dim: int, repeated: bool) -> torch.Tensor:
-    """Return a rank's input on the CPU. The number of its elements depends on the rank."""
+    """Returns a rank's input on the CPU. The number of its elements depends on the rank."""
     generator = torch.Generator().manual_seed(rank)
     elements = (0, 700, 13, 200)[rank]
     sizes = torch.tensor(SHAPE[:sparse_dim])
@@ -123,7 +123,7 @@ class Words(torch.nn.Module):
 
 
 def trained(ranks: int, rank: int) -> dict[str, torch.Tensor]:
-    """Train for three steps on this rank's part of each batch. Return the model's state."""
+    """Trains for three steps on this rank's part of each batch. Returns the model's state."""
     torch.manual_seed(0)
     model: torch.nn.Module = Words().to(DEVICE)
     if ranks > 1:

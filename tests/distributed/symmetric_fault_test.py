@@ -52,7 +52,7 @@ def test_a_mismatch_names_both_sides() -> None:
 
 
 def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
-    """Make the stream wait for a rank that never arrives. Return the error."""
+    """Makes the stream wait for a rank that never arrives. Returns the error."""
     start = time.monotonic()
     if kind == "put":
         handle.put_signal(1, channel=2)

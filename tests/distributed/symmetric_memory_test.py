@@ -450,7 +450,7 @@ def multiplies() -> None:
 
 
 def reaches_gates() -> None:
-    """Fail if torch no longer restricts these features to CUDA. Then update docs/distributed.md."""
+    """Fails if torch no longer limits these features to CUDA. Then update docs/distributed.md."""
     tensor, handle = symmetric(4)
     with pytest.raises(RuntimeError, match="dummy base class _cuda_isCurrentStreamCapturing"):
         symm_mem.get_symm_mem_workspace(world(), 16)

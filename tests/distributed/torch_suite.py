@@ -112,7 +112,7 @@ class Suite(_Processes, _Tests):  # type: ignore[misc]
         self._spawn_processes()
 
     def _spawn_processes(self) -> None:
-        """Fork the ranks from a process that has loaded this module: "spawn" takes seconds each."""
+        """Forks the ranks from a process that has loaded this module. "spawn" is much slower."""
 
         def process(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             # Pass the environment, because it contains a part of a test's state.
@@ -145,12 +145,12 @@ class Outcome:
 
 
 def names(case: type[unittest.TestCase]) -> list[str]:
-    """Return the names of all tests in a class."""
+    """Returns the names of all tests in a class."""
     return list(unittest.TestLoader().getTestCaseNames(case))
 
 
 def run(case: type[unittest.TestCase], name: str) -> Outcome:
-    """Run one test in a class and return its outcome."""
+    """Runs one test in a class and returns its outcome."""
     result = unittest.TestResult()
     unittest.TestSuite([case(name)]).run(result)
     assert result.testsRun == 1 or result.skipped

@@ -25,7 +25,7 @@ ROWS = 8
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """Create the network on the CPU. Each call creates the same weights."""
+    """Creates the network on the CPU. Each call creates the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [nn.Linear(6, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh()]
@@ -33,7 +33,7 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch(step: int, dtype: torch.dtype = torch.float64, rows: int = ROWS) -> tuple[Tensor, Tensor]:
-    """Return the inputs and the targets of a step on the CPU."""
+    """Returns the inputs and the targets of a step on the CPU."""
     generator = torch.Generator().manual_seed(step)
     x = torch.randn(rows, 6, generator=generator, dtype=torch.float64)
     y = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
@@ -41,7 +41,7 @@ def batch(step: int, dtype: torch.dtype = torch.float64, rows: int = ROWS) -> tu
 
 
 def share(tensor: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Return this rank's rows of a batch on its device."""
+    """Returns this rank's rows of a batch on its device."""
     return tensor.chunk(dist.get_world_size(group))[dist.get_rank(group)].to(DEVICE)
 
 
@@ -56,7 +56,7 @@ def expected(
     dtype: torch.dtype = torch.float64,
     change: Callable[[nn.Module], Any] | None = None,
 ) -> nn.Module:
-    """Return a model that was trained in a single process on the CPU, on whole batches.
+    """Returns a model that was trained in a single process on the CPU, on whole batches.
 
     Args:
         make: function that creates the model.
@@ -83,7 +83,7 @@ def train(
     steps: int = STEPS,
     dtype: torch.dtype = torch.float64,
 ) -> None:
-    """Train on this rank's share of each batch."""
+    """Trains on this rank's share of each batch."""
     for step in range(steps):
         x, y = batch(step, dtype)
         F.mse_loss(model(share(x)), share(y)).backward()
@@ -94,7 +94,7 @@ def train(
 def require_equal(
     model: nn.Module, other: nn.Module, rtol: float = 1e-5, atol: float = 1e-7
 ) -> None:
-    """Require that two models' parameters and buffers are close. DTensors are gathered first."""
+    """Requires that two models' parameters and buffers are close. DTensors are gathered first."""
     theirs = dict(other.state_dict())
     for name, tensor in model.state_dict().items():
         short = name.removeprefix("module.").replace("_orig_mod.", "")
