@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the command line on the CPU and on a pure Python backend, with planted crashes and hangs."""
+"""Runs the command line on the CPU and on a Python backend with planted crashes and hangs."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ from torch_device_conformance.verdict.verdict import (
 
 NPY = Path("examples/python_backend/npy.py").absolute()
 
-# The Python backend, with a planted crash and a planted hang.
+# The Python backend with a planted crash and a planted hang.
 PLANTED = f"""
 import ctypes, sys, time
 sys.path.insert(0, {str(NPY.parent)!r})
@@ -41,13 +41,14 @@ npy.library.impl("cos", hang, "PrivateUse1")
 
 
 def run(folder: Path, *arguments: str, device: str = "cpu") -> tuple[int, dict[str, Any]]:
-    """Runs the program and returns its exit status and the verdicts by case."""
+    """Runs the program. Returns its exit status and the verdict of each case."""
     status = main(["--device", device, "--output", str(folder), *arguments])
     report = load(folder / "report.json")
     return status, {str(v.case): v for v in report.verdicts.values()}
 
 
-# Modes that a vendor adds: one entry agrees with the CPU, one never does, one aborts the process.
+# Modes that a vendor adds. One entry agrees with the CPU, one never does, and one aborts the
+# process.
 MODES = """
 import itertools, os, torch
 from torch_device_conformance.comparison.comparison import Entry, Run
@@ -102,7 +103,7 @@ expires = "never"
 
 
 def only(*cases: str) -> list[str]:
-    """Returns the flags that select the cases."""
+    """Returns the flags that select only the given cases."""
     return [flag for case in cases for flag in ("--only", case)]
 
 
@@ -124,7 +125,7 @@ def test_cpu_meets_the_contract(tmp_path: Path) -> None:
     cases = only(*areas, "contract/compiler/fake_tensors", "contract/compiler/streams_and_guards")
     status, found = run(tmp_path, *cases)
     assert status == 0
-    # torch's own device interface of the CPU has no device_count().
+    # torch's device interface for the CPU does not implement device_count().
     assert found.pop("contract/compiler/streams_and_guards").verdict == MISSING
     assert {v.verdict for v in found.values() if v.counts} == {NATIVE}
 
@@ -163,7 +164,7 @@ def test_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     run(tmp_path, *cases)
     journal = tmp_path / "verdicts.jsonl"
     lines = journal.read_text().splitlines()
-    kept = lines[1].replace('"native"', '"composite"')  # proves that the case is not run again
+    kept = lines[1].replace('"native"', '"composite"')  # shows that the case is not run again
     journal.write_text(f"{lines[0]}\n{kept}\n")
     _, found = run(tmp_path, *cases, "--resume")
     assert sorted(v.verdict for v in found.values()) == ["composite", NATIVE]
@@ -193,7 +194,7 @@ def test_shards_make_one_report(tmp_path: Path) -> None:
 
 def test_merge_lists_the_cases_of_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     modes = tmp_path / "shard_modes.py"
-    # No run of this process has loaded this suite.
+    # No earlier test in this process has loaded this suite.
     modes.write_text(MODES.replace('"planted"', '"elsewhere"'))
     ran = Verdict(parse_case("elsewhere/plain/float32/agrees"), NATIVE)
     heading = {"device": "cpu", "tier": "full", "seed": 0, "shard": "1/3", "description": {}}

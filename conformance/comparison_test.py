@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the comparison finds mistakes planted in results, gradients and random numbers."""
+"""The comparison detects mistakes planted in results, gradients and random numbers."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def missing(x: Tensor) -> Tensor:
 
 
 def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
-    """Returns an operator entry for `function`, which is not in torch's databases."""
+    """Returns an operator entry for `function`, which torch's databases do not contain."""
     return OpInfo(
         "planted",
         op=function,
@@ -61,7 +61,7 @@ def evaluate_entry(entry: Entry) -> Evidence:
 def on_device(
     wrong: Callable[[Tensor], Any], right: Callable[[Tensor], Any]
 ) -> Callable[[Tensor], Any]:
-    """Returns a function that calls `right` for CPU tensors and `wrong` for others."""
+    """Returns a function that calls `right` for CPU tensors and `wrong` for other tensors."""
     return lambda x: right(x) if x.device.type == "cpu" else wrong(x)
 
 
@@ -71,7 +71,7 @@ def test_right_result_agrees() -> None:
 
 
 def inaccurate(x: Tensor) -> Tensor:
-    """Returns x with an error of up to 4 in single precision, and exactly in double precision."""
+    """Returns x, exactly in double precision, but with an error of up to 4 in single precision."""
     return (x + 1e8) - 1e8
 
 
@@ -129,7 +129,7 @@ def test_planted_difference_is_found(
 
 
 class Layer(nn.Module):
-    """A layer that behaves differently on the device if a mistake is planted."""
+    """A layer. If a mistake is planted, it behaves differently on the device."""
 
     mistake = ""
     calls: Tensor
@@ -154,7 +154,7 @@ class Layer(nn.Module):
 
 
 def layer(mistake: str) -> Module:
-    """Returns a module entry for a Layer with the planted mistake."""
+    """Returns a module entry for a Layer with a planted mistake."""
 
     def inputs(_: ModuleInfo, requires_grad: bool, **kwargs: Any) -> list[ModuleInput]:
         x = torch.randn(2, 3, requires_grad=requires_grad)
@@ -188,7 +188,7 @@ def test_right_module_agrees(mistake: str, compared: str) -> None:
 
 
 class Descent(torch.optim.SGD):
-    """An optimizer that behaves differently on the device if a mistake is planted."""
+    """An optimizer. If a mistake is planted, it behaves differently on the device."""
 
     def __init__(self, parameters: list[Tensor], mistake: str, **flags: bool) -> None:
         super().__init__(parameters, momentum=0.9, **flags)
@@ -230,7 +230,8 @@ def test_planted_mistake_of_an_optimizer_is_found(way: str, mistake: str, messag
 
 def test_draws_that_are_equal_by_chance_are_random() -> None:
     def draw(x: Tensor) -> Tensor:
-        # On the CPU, the first two seeds give equal values. With few values, this could be chance.
+        # On the CPU, draws with the first two seeds are equal, as may happen by chance with few
+        # values.
         chance = x.device.type == "cpu" and torch.initial_seed() < 2
         return torch.zeros_like(x) if chance else torch.rand_like(x).round()
 
@@ -290,13 +291,13 @@ def test_copy_keeps_strides_offsets_and_sharing() -> None:
     assert torch.equal(view.cpu(), sample.input)
     row.fill_(-1)  # shares memory with a column of view
     assert torch.equal(view[:, 1].cpu(), torch.full((3,), -1.0))
-    assert whole.min() == 0  # writing to the copy does not change the sample
+    assert whole.min() == 0  # changing the copy does not change the sample
     assert copy.args[2] == OPENREG
     assert copy.kwargs == {"device": "openreg", "mode": "mean"}
 
 
 def asks(test: str, dtype: torch.dtype, rtol: float, atol: float) -> Any:
-    """Returns a decorator that, like those in torch's databases, sets the tolerance of a test."""
+    """Returns a decorator that sets a test's tolerance, like those in torch's databases."""
     override = toleranceOverride({dtype: tol(atol, rtol)})
     return DecorateInfo(override, test)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the command that tests one model, on the CPU and on a pure Python backend."""
+"""Runs the command that tests a single model, on the CPU and on a pure Python backend."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, NATIVE
 
 NPY = Path("examples/python_backend/npy.py").absolute()
 
-# The loss makes its target without a device.
+# The loss creates its target without specifying a device.
 MODEL = """
 import torch
 
@@ -71,7 +71,7 @@ def test_fallbacks_of_a_model_are_found(
     report = load(tmp_path / "report.json")
     found = {str(case): verdict.verdict for case, verdict in report.verdicts.items()}
     assert found["model/forward/float32/aten::abs"] == FALLBACK
-    # For torch, this device's tensors are all contiguous.
+    # torch considers all tensors of this device contiguous, so aten::t is wrong.
     assert {case.split("/")[-1] for case, v in found.items() if v == WRONG} == {"aten::t"}
     assert "would run on the CPU: " in capsys.readouterr().out
 

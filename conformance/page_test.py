@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks in a browser that the HTML page of a report renders, filters, and shows evidence."""
+"""In a browser, the HTML page of a report renders, filters, and shows evidence."""
 
 import datetime
 import json
@@ -39,7 +39,7 @@ WAIVERS = Waivers(
     (Waiver(("op/eager/float32/sub",), (WRONG,), "planted", datetime.date.max),), strict=True
 )
 
-# Operates the page and adds what it displays to the document, which --dump-dom prints.
+# Operates the page, and adds the displayed text to the document that --dump-dom prints.
 ACTIONS = """
 <script>
 const seen = {};
@@ -69,7 +69,7 @@ document.body.append(Object.assign(document.createElement("pre"),
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Runs ACTIONS in Chromium and returns what the page displayed after each step."""
+    """Runs ACTIONS in Chromium. Returns what the page displayed after each step."""
     assert CHROMIUM, "chromium is not installed; run apt-get install chromium"
     heading = {
         "device": "npu",

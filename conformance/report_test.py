@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks all report formats, the comparison of two reports, and the waiver rules."""
+"""Checks the report formats, the comparison of two reports, and the rules for waivers."""
 
 import datetime
 import json
@@ -49,7 +49,7 @@ TODAY = datetime.date(2026, 5, 1)
 
 
 def report(*verdicts: Verdict, **heading: object) -> Report:
-    """Returns a report about a device named npu; `heading` replaces fields of its heading."""
+    """Returns a report about a device named npu. `heading` replaces fields of the heading."""
     description = {
         "provenance": {"torch": {"version": "2.13.0"}, "backend": {"module": "torch.npu"}},
         "dispatch": {"aten::add.Tensor": NATIVE, "aten::erf": MISSING},
@@ -147,7 +147,7 @@ def test_minor_versions_of_the_schema_are_read(version: str, tmp_path: Path) -> 
     save(path, first, Waivers())
     content = json.loads(path.read_text())
     assert content["schema"] == "1.1"
-    if version == "1.0":  # it did not have these fields
+    if version == "1.0":  # version 1.0 did not have these fields
         del content["strict"], content["failures"]
     path.write_text(json.dumps({**content, "schema": version, "of_a_later_version": 1}))
     assert load(path).verdicts == first.verdicts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the kit detects every operator that runs on the CPU instead of the device."""
+"""The kit detects every operator that runs on the CPU instead of the device."""
 
 from collections.abc import Iterator
 

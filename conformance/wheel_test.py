@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the wheel is pure Python, is complete, and does not depend on openreg."""
+"""The wheel is pure Python, complete, and independent of openreg."""
 
 import zipfile
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that a parent gets a worker's answers, and detects its exceptions, crashes and hangs."""
+"""A parent gets its worker's answers, and detects exceptions, crashes and hangs."""
 
 import ctypes
 import multiprocessing

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dtypes that accelerators support but the CPU does not, according to torch's OpInfo database.
+"""Lists the dtypes that accelerators support but the CPU does not, from torch's OpInfo database.
 
     ./bazelw run //tests:accelerator_dtypes
 
-prints them as rows of the table in docs/operators.md.
+prints the rows of the table in docs/operators.md.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ ORDER = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat1
 
 
 def name_of(op: OpInfo) -> str:
-    """Returns the operator's name with its variant, as the sweep writes it."""
+    """Returns the operator's name and variant in the notation of the sweep (tests/sweep)."""
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
@@ -26,7 +26,7 @@ def short(dtype: torch.dtype) -> str:
 
 
 def differences() -> dict[str, frozenset[str]]:
-    """Returns the dtypes that each operator supports only on CUDA; omits operators without any."""
+    """Maps each operator that supports more dtypes on CUDA than on the CPU to these dtypes."""
     found = {
         name_of(op): frozenset(map(short, op.supported_dtypes("cuda") - op.supported_dtypes("cpu")))
         for op in op_db

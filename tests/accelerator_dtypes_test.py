@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the table in operators.md of the dtypes that accelerators support but the CPU does not."""
+"""Checks the table in operators.md of dtypes that accelerators support but the CPU does not."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.differential import to_device
 
 PAGE = Path("docs/operators.md")
 OPERATORS = {name_of(op): op for op in op_db}
-# For each dtype, the dtype in which the CPU computes the expected result.
+# Maps the dtype of a sample to the dtype in which the CPU computes the expected result.
 WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -74,7 +74,7 @@ def _results(name: str, arguments: Any) -> list[Tensor]:
 
 
 def _cpu_takes(name: str, dtype: torch.dtype) -> bool:
-    """Returns whether the CPU's kernel supports a dtype that torch does not list for the CPU."""
+    """Returns whether the CPU kernel accepts a dtype that torch does not list for the CPU."""
     try:
         for sample in list(OPERATORS[name].sample_inputs("cpu", dtype))[:SAMPLES]:
             _results(name, (sample.input, sample.args, sample.kwargs))
@@ -85,7 +85,7 @@ def _cpu_takes(name: str, dtype: torch.dtype) -> bool:
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=True))
 def test_supported_dtype_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.dtype) -> None:
-    """Compares with the CPU, in the same dtype if the CPU supports it, otherwise in a wider one."""
+    """Compares with a CPU result in the same dtype or, if the CPU lacks it, in a wider one."""
     op = OPERATORS[name]
     wider = dtype if _cpu_takes(name, dtype) else WIDER.get(dtype, torch.float64)
     differentiable = op.supports_autograd and dtype.is_floating_point
@@ -123,7 +123,7 @@ def test_supported_dtype_is_computed_as_in_a_wider_dtype(name: str, dtype: torch
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=False))
 def test_unsupported_dtype_is_rejected(name: str, dtype: torch.dtype) -> None:
-    """Checks that the device rejects at least one sample. If it accepts all, update the table."""
+    """The device must reject at least one sample. If it accepts all, update the table."""
     refused = 0
     for sample in list(OPERATORS[name].sample_inputs("cpu", dtype))[:SAMPLES]:
         arguments = tree_map_only(Tensor, to_device, (sample.input, sample.args, sample.kwargs))

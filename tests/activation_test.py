@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Activations, pooling, variance, distances and losses with hand-written kernels (aten/*.cc)."""
+"""Tests hand-written kernels (aten/*.cc): activations, pooling, variance, distances and losses."""
 
 from collections.abc import Callable
 
@@ -136,7 +136,7 @@ def test_dropout() -> None:
 
 
 def test_fused_dropout() -> None:
-    """Tests the older operator, whose argument is the probability to keep an element."""
+    """Tests _fused_dropout, whose argument is the probability to keep an element."""
     torch.manual_seed(0)
     x = torch.ones(50, 80, device="openreg", requires_grad=True)
     y, mask = torch._fused_dropout(x, 0.75)

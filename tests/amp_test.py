@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Autocast regions as programs use them. autocast_policy_test.py tests each operator's casts."""
+"""Tests autocast regions as programs use them. For the casts, see autocast_policy_test.py."""
 
 import sys
 import threading
@@ -101,7 +101,7 @@ def test_gradients_have_the_type_of_the_weights() -> None:
     weight, x = ones(3, 3, grad=True), ones(2, 3)
     with torch.autocast(DEVICE):
         y = F.linear(x, weight)
-        # The weight is cast once; both uses contribute to its gradient.
+        # The weight is cast only once. Both uses contribute to its gradient.
         z = F.linear(y, weight)
     assert z.dtype == torch.float16
     torch.autograd.backward(z.sum())
@@ -138,7 +138,7 @@ def test_custom_functions() -> None:
 
 
 class CountCasts(TorchDispatchMode):
-    """A mode that counts casts while it is active."""
+    """Counts the casts that run while the mode is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -195,7 +195,7 @@ def test_dtype_of_the_regions_that_name_none() -> None:
         torch.set_autocast_dtype(DEVICE, torch.float16)
 
 
-# ------------------------------------------------------------------------------- torch.openreg.amp
+# ------------------------------------------------------------------- functions in torch.openreg.amp
 
 
 def test_module_of_the_device() -> None:
@@ -271,7 +271,7 @@ def test_its_decorators_know_the_device() -> None:
     assert x.grad.tolist() == [2.0, 2.0]
 
 
-# ------------------------------------------------------------------------- threads, graphs, compile
+# -------------------------------------------------- autocast with threads, graphs and torch.compile
 
 
 def test_region_is_of_its_thread() -> None:
@@ -299,7 +299,7 @@ def test_region_is_of_its_thread() -> None:
 
 
 class Product(torch.autograd.Function):
-    """A function whose backward records the autocast region, the thread and a product's dtype."""
+    """Records in backward: whether autocast is enabled, the thread, and the dtype of a product."""
 
     seen: tuple[bool, int, torch.dtype]
 
@@ -322,7 +322,7 @@ def test_backward_runs_in_the_region_of_its_caller() -> None:
         torch.autograd.backward(inside)
         enabled, thread, dtype = Product.seen
         assert (enabled, dtype) == (True, torch.bfloat16)
-        assert thread != threading.get_ident()  # the device's autograd thread
+        assert thread != threading.get_ident()  # backward runs on the device's autograd thread
     torch.autograd.backward(outside)
     assert Product.seen == (False, thread, torch.float32)
 
@@ -332,7 +332,8 @@ def test_checkpoint_computes_again_in_the_region(use_reentrant: bool) -> None:
     seen: list[tuple[bool, torch.dtype]] = []
 
     def block(x: Tensor) -> Tensor:
-        # Record this first, because torch stops the recomputation once it has all saved tensors.
+        # Record the state before the product: torch stops the recomputation once it has all saved
+        # tensors.
         seen.append((torch.is_autocast_enabled(DEVICE), torch.get_autocast_dtype(DEVICE)))
         return torch.mm(x, weight)
 
@@ -386,7 +387,7 @@ def test_graph_of_a_whole_step() -> None:
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         step()
-    # The capture must not execute the step.
+    # The capture records the step without running it, so the weight has not changed.
     torch.testing.assert_close(weight.detach(), torch.full_like(weight, 0.5))
     graph.replay()
     torch.testing.assert_close(weight.detach(), torch.zeros_like(weight))
@@ -430,7 +431,7 @@ def test_compiled_function_with_a_region(region: Any) -> None:
     torch._dynamo.reset()
 
 
-# --------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------- invalid arguments
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""If the arguments alone show an error, the call itself raises it, with torch's message."""
+"""If the arguments alone are invalid, the call itself raises the error, with torch's message."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 
 DEVICE = torch.device("openreg", 0)
 
-# The nanoseconds for which the stream is busy, so that a call returns before its kernels run.
+# A stream is kept busy for this many nanoseconds, so that a call returns before its kernels run.
 BUSY = 30_000_000
 
 
@@ -19,7 +19,7 @@ def ones(*sizes: int, **options: Any) -> Tensor:
 
 
 def call(function: Callable[[torch.device], object], device: torch.device) -> str:
-    """Makes a call on a busy stream. Returns the type and the text of the error that it raises."""
+    """Makes a call on a busy stream. Returns the type and the text of the call's error."""
     if device == DEVICE:
         torch.openreg._sleep(BUSY)
     try:
@@ -42,7 +42,7 @@ def conv2d(x: Tensor, **options: Any) -> Tensor:
     return torch.nn.functional.conv2d(x, torch.ones(1, 1, 2, 2, device=x.device), **options)
 
 
-# For each name: a call that the CPU rejects, and one with equal sizes and dtypes that it accepts.
+# Pairs of calls with equal sizes and dtypes. The CPU rejects the first and accepts the second.
 SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
     "uniform_": (lambda d: empty(d).uniform_(1, 0), lambda d: empty(d).uniform_(0, 1)),
     "normal_": (lambda d: empty(d).normal_(0, -1), lambda d: empty(d).normal_(0, 1)),
@@ -85,7 +85,7 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
             torch.ones(3, device=d, dtype=torch.bool), torch.tensor(3.0)
         ),
     ),
-    # In the first call of each pair, a scalar is outside the range of float32.
+    # The first call of each pair has a scalar outside the range of float32.
     "alpha": (
         lambda d: torch.add(three(d), three(d), alpha=1e39),
         lambda d: torch.add(three(d), three(d), alpha=1e38),
@@ -143,7 +143,7 @@ def test_a_scalar_out_of_range_is_refused_by_the_call(name: str) -> None:
     expected = call(refused, torch.device("cpu"))
     assert call(refused, DEVICE) == expected
     for _ in range(2):
-        accepted(DEVICE)  # metadata that this call caches must not hide the error
+        accepted(DEVICE)  # the metadata that this call caches must not hide the error
     assert call(refused, DEVICE) == expected
 
 
@@ -193,7 +193,7 @@ def attend(
 ) -> object:
     """Calls self-attention on 2 rows of 3 tokens with 4 features in 2 heads.
 
-    If `wrong` is given, the weight with this index has the wrong size.
+    If `wrong` is specified, the weight with this index has the wrong size.
     """
     sizes = [(12, 4), (12,), (4, 4), (4,)]
     weight, bias, out_weight, out_bias = (
@@ -225,7 +225,7 @@ def convolve_backward(device: torch.device, *sizes: int) -> object:
     )  # fmt: skip
 
 
-# For each name: a call with wrong sizes, and a call with valid sizes, which is made first.
+# Pairs of calls. The first has wrong sizes. The second has valid sizes, and is made first.
 SIZES: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
     "addmm": (
         lambda d: torch.addmm(torch.ones(3, device=d), full(d), full(d)),
@@ -296,7 +296,7 @@ def negative(device: torch.device) -> Tensor:
     return -torch.eye(4, device=device)
 
 
-# Operators that wait for their kernel, so the call itself reports invalid data, as on CUDA.
+# These operators wait for their kernel. The call itself therefore reports invalid data, as on CUDA.
 DATA: dict[str, Callable[[torch.device], object]] = {
     "svd": lambda d: torch.linalg.svd(nan(d)),
     "svdvals": lambda d: torch.linalg.svdvals(nan(d)),
@@ -394,7 +394,7 @@ def test_a_resized_output_does_not_overlap(name: str) -> None:
         return function(full(device), square(device))
 
     expected = call(refused, torch.device("cpu"))
-    for _ in range(2):  # the second overlap must be detected too
+    for _ in range(2):  # repeated, because the second call uses cached metadata
         resized = function(full(DEVICE)[:2], square(DEVICE))
         assert torch.equal(resized.cpu(), function(full(torch.device("cpu"))[:2], torch.empty(0)))
     assert call(refused, DEVICE) == expected
@@ -451,7 +451,7 @@ def test_errors_of_the_call_do_not_mention_later_kernels() -> None:
 
 
 def test_an_earlier_kernels_error_is_not_taken_for_the_calls() -> None:
-    """The next call that waits raises the error, and says that an earlier kernel caused it."""
+    """The next call that waits raises the error, and says that kernels run after their launch."""
     table = ones(4, 2)
     torch.nn.functional.embedding(torch.tensor([1], device=DEVICE), table)
     torch.accelerator.synchronize(DEVICE)
@@ -514,8 +514,8 @@ def test_an_out_with_an_offset_is_given_enough_memory() -> None:
 
 
 def test_a_large_integer_is_rounded_once() -> None:
-    # 2^53 + 2^29 + 1 is above the midpoint between two floats. If it were first rounded to double,
-    # it would become the midpoint and then be rounded down.
+    # 2^53 + 2^29 + 1 is slightly above the midpoint between two float32 values. Rounding it to
+    # double first would turn it into the midpoint, which then rounds down.
     scalar = 2**53 + 2**29 + 1
     for dtype in (torch.float32, torch.float64):
         x = torch.tensor([1.0, 3.0], dtype=dtype)

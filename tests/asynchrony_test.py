@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The host runs ahead of the device, so its later actions must not change queued work.
+"""Tests that the host can run ahead of the device without changing work that is already queued.
 
 Each test first makes the stream busy, and checks that it is still busy when the host continues.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 DEVICE = torch.device("openreg:0")
-LATE = 100_000_000  # ns
+LATE = 100_000_000  # nanoseconds
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def test_fused_optimizers_do_not_wait(name: str, rate: float | Tensor) -> None:
         parameter = torch.linspace(0, 1, 4).to(device).requires_grad_()
         parameter.grad = torch.linspace(1, 2, 4).to(device)
         optimizer = getattr(torch.optim, name)([parameter], lr=rate, fused=True)
-        optimizer.step()  # creates the state
+        optimizer.step()  # creates the optimizer's state
         if device is DEVICE:
             torch.openreg.fallback.reset()
             with behind():
@@ -129,7 +129,7 @@ def test_a_freed_input_is_not_overwritten() -> None:
         x = ones(1000)
         y = x * 2
         del x
-        for _ in range(20):  # reuses the memory of x, later in the stream
+        for _ in range(20):  # reuses the memory of x; these fills run after the product
             ones(1000).fill_(-1)
     assert torch.equal(y.cpu(), torch.full((1000,), 2.0))
 
@@ -262,7 +262,7 @@ def test_memory_used_on_two_streams_waits_for_both() -> None:
     x.record_stream(side)
     del x
     for _ in range(20):
-        ones(1000).fill_(-1)  # must not reuse the memory of x before `side` has read it
+        ones(1000).fill_(-1)  # must not reuse the memory of x before `side` has read x
     side.synchronize()
     assert y.cpu().unique().tolist() == [2.0]
 
@@ -271,15 +271,15 @@ def test_an_error_of_a_kernel_is_thrown_once_at_the_next_synchronization() -> No
     indices = torch.tensor([5], device=DEVICE)
     with behind():
         ones(3).index_select(0, indices)
-        after = ones(3) * 4  # later kernels run
+        after = ones(3) * 4  # kernels queued after the failed one still run
     with pytest.raises(IndexError, match="index_select"):
         torch.openreg.synchronize()
     torch.openreg.synchronize()
     assert after.tolist() == [4.0] * 3
 
 
-# Reductions that use a team of threads for tensors of this size. Their last bits depend on the
-# number of threads, so this number must not depend on what the host does.
+# For tensors of this size, these reductions use a team of threads. The last bits of a sum depend on
+# the number of threads. This number must therefore not depend on what the host does.
 SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda x, y: (x * y).sum(),
     "dot": torch.dot,

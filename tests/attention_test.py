@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention: torch selects the expected implementation, and each implementation matches the CPU."""
+"""torch selects the expected implementation of attention, and each one matches the CPU."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ LAYOUTS = ["heads first", "tokens first", "sliced", "expanded"]
 
 
 def _heads(sizes: tuple[int, int, int, int], dtype: torch.dtype, layout: str) -> Tensor:
-    """Returns a random tensor of shape (batch, heads, tokens, width) in one of the LAYOUTS."""
+    """Returns a random tensor of shape (batch, heads, tokens, width) in one of LAYOUTS."""
     batch, heads, tokens, width = sizes
     if layout == "tokens first":
         tensor = torch.randn(batch, tokens, heads, width).to(dtype).transpose(1, 2)
@@ -119,13 +119,13 @@ def test_training_selects_the_fused_kernel() -> None:
 
 
 def test_the_fused_kernel_is_the_cpus() -> None:
-    """The device calls the CPU's kernel, so results and statistics are the same."""
+    """The device calls the CPU's kernel, so the output and the logsumexp equal the CPU's."""
     tensors = [torch.randn(2, 4, 40, 16) for _ in range(3)]
     mask = torch.randn(40, 40)
     out, logsumexp = aten._scaled_dot_product_flash_attention_for_cpu(*tensors, attn_mask=mask)
     ours = [to_device(t) for t in tensors]
     result = aten._scaled_dot_product_fused_attention_overrideable(*ours, to_device(mask))
-    # torch's fake logsumexp is contiguous for every device, but the CPU's real one is not.
+    # torch's fake logsumexp is contiguous on every device, but the CPU's real one is not.
     assert_same([result[0], result[1]], [out, logsumexp.contiguous()])
     assert torch.equal(result[0].cpu(), out)
 
@@ -208,7 +208,7 @@ def test_the_mask_has_a_gradient(sizes: tuple[int, ...], dtype: torch.dtype, cau
     mask = torch.randn(sizes, dtype=dtype)
     mask[..., 2] = -torch.inf
     if len(sizes) == 4 and sizes[2] == 5:
-        mask[0, 0, 3] = -torch.inf  # a row without any key
+        mask[0, 0, 3] = -torch.inf  # masks all keys of this row
     expected = [t.clone().requires_grad_() for t in (q, k, v, mask)]
     actual = [to_device(t.requires_grad_()) for t in (q, k, v, mask)]
     out = aten._scaled_dot_product_fused_attention_overrideable(
@@ -243,7 +243,8 @@ def test_a_backward_without_gradient_has_none() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_fakes_have_the_types_and_strides_of_real_results(dtype: torch.dtype) -> None:
-    # Compiled code reads the logsumexp with the fake tensor's dtype.
+    # Compiled code relies on the metadata of the fake tensors, for example the dtype of the
+    # logsumexp.
     q = torch.randn(2, 4, 5, 8, dtype=dtype, device="openreg").transpose(1, 2).contiguous()
     arguments = [q.transpose(1, 2), q.transpose(1, 2), q.transpose(1, 2), q.new_zeros(5, 5)]
     with FakeTensorMode() as mode:

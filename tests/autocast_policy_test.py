@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All operators in torch's autocast lists on the device: their casts and results.
+"""Tests the casts and the results of all operators in torch's autocast lists.
 
-The arguments are those of torch's CUDA tests. more_calls() adds calls that torch's tests lack.
+Most arguments are those of torch's CUDA tests. more_calls() adds the calls that are not in them.
 """
 
 from typing import Any
@@ -17,21 +17,21 @@ from torch_device_conformance.mode.autocast_policies import Casts
 
 DEVICE = "openreg"
 
-# An operator whose arguments autocast casts although only CUDA has a kernel for it.
+# Autocast casts the arguments of this operator, but only CUDA has a kernel for it.
 WITHOUT_KERNEL = "aten::_scaled_dot_product_flash_attention"
 NAMES = sorted(set(policies.lists()) - {WITHOUT_KERNEL})
 
-# Operators without a CPU kernel. The CPU cannot compute their expected results.
+# The CPU has no kernels for these operators, so it cannot compute their expected results.
 WITHOUT_CPU_KERNEL = {"aten::_thnn_fused_gru_cell", "aten::_thnn_fused_lstm_cell"}
 
-# Operators that promote their arguments even outside a region.
+# These operators promote their arguments even outside an autocast region.
 PROMOTING = {"aten::addcdiv", "aten::addcmul", "aten::atan2"}
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def half(*shape: int) -> Tensor:
-    """Returns random float16 values that are exact in the region's dtype."""
+    """Returns random float16 tensors. on() converts them to the region's dtype."""
     return torch.randn(shape).half()
 
 
@@ -79,7 +79,7 @@ def more_calls() -> dict[str, Call]:
 
 
 def all_calls() -> dict[str, Call]:
-    """Returns a call to each operator with CPU tensors. float16 stands for the region's dtype."""
+    """Returns one call to each operator with CPU tensors. float16 stands for the region's dtype."""
     torch.manual_seed(0)
     calls = {f"aten::{name}": call for name, call in more_calls().items()}
     lists = AutocastTestLists("cpu")
@@ -91,7 +91,7 @@ def all_calls() -> dict[str, Call]:
                 continue
             try:
                 overload = torch._C._jit_resolve_packet(f"aten::{name}", *arguments, **more)
-            except RuntimeError:  # a Python function; more_calls() has the operator
+            except RuntimeError:  # a Python function; more_calls() calls the operator itself
                 continue
             whole = f"aten::{name}.{overload}" if overload != "default" else f"aten::{name}"
             calls.setdefault(whole.removesuffix("."), (arguments, more))
@@ -102,7 +102,7 @@ CALLS = all_calls()
 
 
 def on(device: str, lower: torch.dtype, call: Call) -> Call:
-    """Returns a call with its tensors on a device, and its float16 tensors in the dtype `lower`."""
+    """Moves a call's tensors to a device, and converts its float16 tensors to the dtype `lower`."""
 
     def move(x: Tensor) -> Tensor:
         return x.to(device, lower if x.dtype == torch.float16 else x.dtype)
@@ -135,8 +135,8 @@ def test_operator_follows_its_list(name: str, lower: torch.dtype) -> None:
 @pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", sorted(set(NAMES) - PROMOTING))
 def test_a_cast_makes_a_difference(name: str, lower: torch.dtype) -> None:
-    # Without a region, the call must fail, or return a different dtype or different values.
-    # Otherwise the test above could not fail.
+    # Without autocast, the call must fail, or its result must differ in dtype or value. Otherwise
+    # the test above cannot detect a missing cast.
     args, kwargs = on(DEVICE, lower, CALLS[name])
     with torch.autocast(DEVICE, dtype=lower):
         found = policies.overload(name)(*args, **kwargs)

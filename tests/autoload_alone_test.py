@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The autoload package without the backend: torch works, and one warning names what is missing."""
+"""If only the autoload package is installed, torch works and warns that there is no backend."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def output(environment: Environment, code: str, *options: str, **variables: str) -> str:
-    """Runs ``code`` and returns its output; `import torch` must warn once about the backend."""
+    """Runs ``code`` and returns its output. `import torch` must warn once about the backend."""
     done = environment.run(code, *options, **variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("device openreg is not available") == 1

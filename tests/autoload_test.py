@@ -52,7 +52,8 @@ def test_first_import_is_not_circular(first: str, environment: dict[str, str]) -
 @pytest.mark.parametrize("environment", [{}, OFF], ids=["on", "off"])
 @pytest.mark.parametrize("stage", ["torch", "torch.nn", "torch._meta_registrations"])
 def test_two_threads_import_at_once(stage: str, environment: dict[str, str]) -> None:
-    # Each thread can use the device after its import, whichever thread waits for the other.
+    # Several threads import torch and the backend at the same time, so some wait for others. Each
+    # thread must be able to use the device after its own import.
     code = f"""
         import sys, threading, time
         sys.setswitchinterval(1e-5)
@@ -102,7 +103,7 @@ def test_reload_of_all_there_is() -> None:
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_child_processes(method: str, tmp_path: Path) -> None:
-    # The function is in a file, because a child process must import the function that it runs.
+    # A child process imports the function that it runs, so the function must be in a file.
     (tmp_path / "work.py").write_text(
         "import torch\n"
         "def work(queue):\n"
@@ -162,7 +163,7 @@ def test_import_of_a_broken_backend_tells_why(
 
 
 def test_another_torch(tmp_path: Path) -> None:
-    """Simulates a different torch release: its version is checked before libraries are loaded."""
+    """Simulates another release of torch: the version check runs before any library is loaded."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.abc, importlib.machinery, sys\n"
         "class Older(importlib.abc.MetaPathFinder):\n"
@@ -195,7 +196,7 @@ def test_another_torch(tmp_path: Path) -> None:
 
 
 def test_another_backend_came_first(tmp_path: Path) -> None:
-    # torch_npu comes first, because entry points are called in the order of sys.path.
+    # Entry points are called in the order of sys.path, so torch_npu is loaded first.
     (tmp_path / "torch_npu.py").write_text(
         "def load():\n"
         "    import sys, types, torch\n"

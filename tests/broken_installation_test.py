@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that `import torch` works and warns once, whatever is broken in the installed backend."""
+"""`import torch` works and warns once, whichever part of the installed backend is broken."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from tests.environment import Environment, wheel
 
 WHEEL = wheel("python")
 
-# A program that imports torch. Its exit status is 0 if torch works and every access to the device
+# This program imports torch. It exits with 0 if torch works, and if every access to the device
 # raises an error with the same cause.
 PROGRAM = """
 import torch
@@ -54,7 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture
 def environment(installed: Environment, tmp_path: Path) -> Iterator[Environment]:
-    """Yields an environment whose package the test may modify; restores the package afterwards."""
+    """Yields an environment with a package that a test may modify, and restores it afterwards."""
     package = installed.site / "torch_openreg"
     shutil.copytree(package, tmp_path / "intact", symlinks=True)
     yield installed
@@ -86,7 +86,7 @@ def library(path: Path, body: str) -> None:
 
 
 def test_intact_files_are_imported_without_a_trial(environment: Environment) -> None:
-    # With this sys.executable, a trial process could not be started.
+    # A trial import needs a new process, which cannot start with this sys.executable.
     done = environment.run(
         """
         import subprocess, sys
@@ -156,7 +156,7 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
 
 
 def test_unreadable_file(environment: Environment) -> None:
-    # Replace the file with a folder, because the superuser can read any file.
+    # Replace the file with a folder, because the superuser could read any file.
     path = environment.site / "torch_openreg/openreg/streams.py"
     path.unlink()
     path.mkdir()

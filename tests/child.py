@@ -7,7 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-#: The time in seconds after which a child counts as hung; importing torch takes some of it.
+#: A child process that runs for more than this many seconds counts as hung. Importing torch is
+#: included.
 PATIENCE = 100.0
 
 
@@ -48,7 +49,7 @@ def _start(
 
 
 def output(code: str, *options: str, **environment: str) -> str:
-    """Runs ``code``, checks that it succeeds, and returns its output without outer whitespace."""
+    """Runs ``code``, which must succeed. Returns its output without surrounding whitespace."""
     done = run(code, *options, **environment)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout.strip()

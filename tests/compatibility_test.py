@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An incompatible environment is reported, with advice, before the libraries are loaded."""
+"""An incompatible environment is reported, with advice, before any library is loaded."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 def refusal(change: str, **environment: str) -> str:
     """Returns the error of `import torch_openreg` in a process that first executes `change`.
 
-    The last printed word says whether a library was loaded. torch must work in either case.
+    The child's last printed word is "True" if a library was loaded. torch must work in either case.
     """
     code = f"""
 import sys, torch
@@ -125,8 +125,8 @@ MINOR, MAJOR = 100, 10000
     ],
 )
 def test_version_of_the_driver(version: int, accepted: bool, tmp_path: Path) -> None:
-    # A library is compatible with callers that were built for the same major version and for the
-    # same or an older minor version.
+    # A library is compatible with callers that were built for the same major version and the same
+    # or an older minor version.
     source = tmp_path / "driver.c"
     source.write_text(f"int orGetVersion(int* version) {{ *version = {version}; return 0; }}\n")
     library = tmp_path / "driver.so"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Passes of torch.compile(backend="openreg") on the device: results and gradients."""
+"""Tests results and gradients after the passes of torch.compile(backend="openreg")."""
 
 import logging
 import math
@@ -21,7 +21,7 @@ from torch_openreg_compile.options import REWRITES
 
 DEVICE = "openreg"
 
-# Tolerances for comparisons with float64, in addition to eager mode's loss of precision.
+# Tolerances for comparisons with float64. Eager mode's own error is added to them.
 TOLERANCES = {
     torch.float64: 1e-9,
     torch.float32: 5e-5,
@@ -46,7 +46,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collects the log messages about graphs. A pass writes one for each change."""
+    """Collects the log messages about graphs. A pass logs one message for each change."""
     handler = _Lines()
     level = log.level
     log.addHandler(handler)
@@ -68,7 +68,7 @@ def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..
 
 
 def outcome(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the result and all inputs' gradients, as float64 on the CPU."""
+    """Returns the result and the gradients of all inputs, as float64 on the CPU."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     result = function(*leaves)
     draw = torch.Generator().manual_seed(1)
@@ -85,7 +85,7 @@ _SIZES = st.tuples(*(st.integers(1, 5) for _ in range(3)), st.integers(2, 6))
 
 
 def _strided(x: Tensor, layout: str) -> Tensor:
-    """Returns the values of `x` with a layout's strides."""
+    """Returns a tensor with the values of `x` and the strides of a layout."""
     if layout == "transposed":
         return x.transpose(0, 1).contiguous().transpose(0, 1)
     if layout == "gaps":
@@ -99,7 +99,7 @@ def _strided(x: Tensor, layout: str) -> Tensor:
 def test_golden(
     rewrite: str, data: st.DataObject, sizes: Sequence[int], dtype: torch.dtype
 ) -> None:
-    """Forward and backward of every variant of a pattern agree with the program in float64."""
+    """For all variants of a pattern, results and gradients agree with those computed in float64."""
     torch._dynamo.reset()
     name = data.draw(st.sampled_from(sorted(spellings.SPELLINGS[rewrite])))
     layout = data.draw(st.sampled_from(["contiguous", "contiguous", "transposed", "gaps"]))
@@ -138,7 +138,7 @@ _NUMBERS = st.sampled_from([1, 1.0, 2, -2, 3, 4.0, 0.5, 0.1, 257])
 def test_simplifications_keep_every_bit(
     numbers: Sequence[float], sizes: Sequence[int], dtype: torch.dtype, seed: int
 ) -> None:
-    """Compares results and gradients bitwise. Chains of operations in backward are also folded."""
+    """Compares results and gradients bitwise. The passes also fold operations in backward."""
     torch._dynamo.reset()
 
     def function(x: Tensor) -> Tensor:
@@ -244,7 +244,7 @@ def test_a_block_trains_as_before(device: str, checkpointed: bool) -> None:
 
 
 def test_dynamic_shapes() -> None:
-    """A rewritten normalization depends on the size that it normalizes; other sizes may change."""
+    """The graph is specialized only for the normalized size; the other size may change freely."""
     function = spellings.SPELLINGS["layer_norm"]["variance"]
     compiled = compile_with(function)
     inputs = [torch.randn(5, device=DEVICE) for _ in range(2)]
@@ -258,7 +258,7 @@ def test_dynamic_shapes() -> None:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("rewrite", ["gelu", "layer_norm", "softmax", "attention", "silu"])
 def test_autocast(rewrite: str, inside: bool) -> None:
-    """A rewrite must not change dtypes and results inside autocast."""
+    """Inside autocast, a rewrite must not change the dtypes and the values of results."""
     program = next(iter(spellings.SPELLINGS[rewrite].values()))
 
     def within(*inputs: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile(backend="openreg") on the device: captured graphs, and reasons to recompile."""
+"""Tests torch.compile(backend="openreg"): captured graphs, and reasons for recompilation."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -352,7 +352,7 @@ def test_functional_transforms(counter: CompileCounterWithBackend) -> None:
 
 @pytest.mark.parametrize("backend", ["openreg", "aot_eager", "aot_eager_decomp_partition"])
 def test_checkpointed_dropout(backend: str) -> None:
-    """The gradient has the same mask as the result, and each call uses a new mask."""
+    """The gradient uses the same mask as the result, and each call draws a new mask."""
 
     @torch.compile(backend=backend)
     def function(x: torch.Tensor) -> torch.Tensor:

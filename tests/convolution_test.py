@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions of all geometries, layouts and dtypes agree with the CPU and do not wait."""
+"""Convolutions of all geometries, layouts and dtypes agree with the CPU and do not block."""
 
 from dataclasses import dataclass
 
@@ -112,8 +112,9 @@ def test_geometries_layouts_dtypes(case: Case) -> None:
     try:
         case.convolve(*tensors)
     except RuntimeError:
-        # The CPU does not support all geometries with empty tensors. The texts differ: for negative
-        # sizes, the device already fails to allocate the result.
+        # The CPU rejects some geometries with empty tensors. The device must raise an error too,
+        # but its text may differ. For example, the device cannot even allocate a result of negative
+        # size.
         check_error(case.convolve, *tensors, words="")
     else:
         check(case.convolve, *tensors)
@@ -148,12 +149,13 @@ def test_fake_tensors_have_the_strides_of_real_ones(case: Case) -> None:
         expected = strides("cpu")
     except RuntimeError:
         assume(False)  # the CPU does not support the geometry
-    # Compare both with real CPU tensors, because torch's rule for fake tensors is not exact.
+    # Compare real and fake tensors with real CPU tensors: torch's rule for fake tensors is not
+    # exact.
     assert strides("openreg") == expected
 
 
 def test_traced_graphs_know_the_order_of_channels_last() -> None:
-    """If a result was traced as contiguous, its view would raise an error when the graph runs."""
+    """The view in this graph is valid only if tracing predicts a channels-last result."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten())
     image = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)

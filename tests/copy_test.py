@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Copies to, from, within and between devices: values, order and errors."""
+"""Tests copies to, from, within and between devices: values, order and errors."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,10 @@ from torch import Tensor
 DEVICE = torch.device("openreg:0")
 OTHER = torch.device("openreg:1")
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.int8, torch.bool, torch.bfloat16)
-# Numbers of elements: below the limit for staged copies, above it, and enough for a thread team.
+# Numbers of elements. The last two exceed the limit for staged copies, and the last one is enough
+# for a thread team.
 SIZES = (0, 1, 1000, 20_000, 300_000)
-LATE = 20_000_000  # ns: long enough for the host to get ahead of the stream
+LATE = 20_000_000  # ns: long enough for the host to run ahead of the stream
 
 
 def numbers(count: int) -> Tensor:
@@ -59,10 +60,10 @@ def test_a_pageable_source_may_change_after_the_call(count: int, busy: bool) -> 
 @pytest.mark.parametrize("count", SIZES[1:])
 def test_a_pinned_source_is_read_in_the_order_of_the_stream(count: int) -> None:
     source = numbers(count).pin_memory()
-    torch.openreg._sleep(10 * LATE)  # on a loaded machine, the host may also be delayed
+    torch.openreg._sleep(10 * LATE)  # on a loaded machine, the host may be delayed too
     there = source.to(DEVICE, non_blocking=True)
     assert not torch.openreg.current_stream().query(), "the copy made the host wait"
-    source.fill_(-1)  # programs must not do this, but it proves that the copy runs later
+    source.fill_(-1)  # programs must not do this, but here it proves that the copy runs later
     assert torch.equal(there.cpu(), torch.full((count,), -1.0))
 
 
@@ -133,7 +134,7 @@ def test_shapes_that_do_not_fit_are_refused_at_the_call(
 def test_between_devices_in_order(count: int) -> None:
     torch.openreg._sleep(LATE)
     source = numbers(count).to(DEVICE)
-    there = source.add(1).to(OTHER)  # it waits for the source's stream
+    there = source.add(1).to(OTHER)  # the copy waits for the source's stream
     back = there.mul(2).to(DEVICE)
     assert torch.equal(back.cpu(), (numbers(count) + 1) * 2)
 
@@ -146,7 +147,7 @@ def test_conjugation_in_place() -> None:
 
 
 def test_of_the_same_elements() -> None:
-    """A copy of a tensor to itself may write to overlapping elements, because no value changes."""
+    """Source and destination may overlap if each element is copied to itself."""
     x = torch.arange(3.0).to(DEVICE).expand(2, 3)
     assert x.copy_(x.detach()) is x
     assert torch.equal(x.cpu(), torch.arange(3.0).expand(2, 3))
@@ -163,7 +164,7 @@ def test_conjugate_and_negative_bits() -> None:
 
 def test_an_earlier_error_is_not_lost_by_a_copy() -> None:
     bad = torch.tensor([9], device=DEVICE)
-    torch.zeros(3, device=DEVICE).index_select(0, bad - 9)  # a first call with new dtypes waits
+    torch.zeros(3, device=DEVICE).index_select(0, bad - 9)  # the first call with new dtypes waits
     torch.openreg._sleep(LATE)
     torch.zeros(3, device=DEVICE).index_select(0, bad)
     with pytest.raises((RuntimeError, IndexError)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs compiled entirely to C++: with ``cpp_wrapper``, and as packages compiled ahead of time.
+"""Tests graphs compiled entirely to C++: with ``cpp_wrapper``, and as ahead-of-time packages.
 
-Each compilation takes seconds, so the tests put as much as possible into one graph.
+Each compilation takes seconds, so each test puts as many operators as possible into one graph.
 """
 
 import copy
@@ -51,7 +51,7 @@ def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **op
 
 
 def test_kernels_operators_and_numbers_of_the_cpu_on_another_device() -> None:
-    scale = torch.tensor(3.0)  # stays on the CPU; only its value is passed to kernels
+    scale = torch.tensor(3.0)  # stays on the CPU; only its value is passed to the kernels
 
     def function(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         y = F.gelu(x @ weight + 1) * scale
@@ -113,7 +113,7 @@ def _(x: Tensor) -> Tensor:
 
 
 class Model(nn.Module):
-    """A model with parameters, a buffer, and an operator without a C function.
+    """Contains parameters, a buffer, and an operator without a C function.
 
     torch compiles constants of up to 8 elements into the code.
     """
@@ -126,14 +126,14 @@ class Model(nn.Module):
         self.register_buffer("offset", torch.arange(12.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, 6) to (N, 12)."""
+        """Maps a tensor of shape (N, 6) to one of shape (N, 12)."""
         hidden: Tensor = self.linear(twice(x))
         return F.silu(hidden) + self.offset
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> tuple[Model, str]:
-    """Returns a CPU model and the path of its package. The package accepts any number of rows."""
+    """Returns a CPU model and the path of its package, which accepts any number of rows."""
     torch.manual_seed(0)
     model = Model()
     there = Model()
@@ -165,7 +165,7 @@ def test_a_package_runs_on_each_device(package: tuple[Model, str], index: int) -
             result = loaded(x.to(device))
             assert result.device == torch.device(device)
             torch.testing.assert_close(result.cpu(), model(x))
-        constants["offset"].fill_(7)  # the package uses the caller's tensors, without a copy
+        constants["offset"].fill_(7)  # the package uses the caller's tensors without copying them
         torch.testing.assert_close(
             loaded(x.to(device)).cpu(), model(x) - model.offset + 7, rtol=1e-4, atol=1e-5
         )
@@ -191,7 +191,7 @@ def test_constants_of_a_package_stay_the_callers(package: tuple[Model, str]) -> 
     model, path = package
     loaded: Any = torch._inductor.aoti_load_package(path)
     constants = {name: value.to(DEVICE) for name, value in model.state_dict().items()}
-    with pytest.raises(RuntimeError):  # torch writes the reason to stderr
+    with pytest.raises(RuntimeError):  # torch prints the reason to stderr
         loaded.load_constants(model.state_dict(), check_full_update=True, user_managed=True)
     loaded.load_constants(constants, check_full_update=True, user_managed=True)
     x = random(5, 6)
@@ -219,14 +219,14 @@ class Views(nn.Module):
         self.register_buffer("calls", torch.zeros(16, device=device))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps (N, 6) to (N, 12), and counts calls."""
+        """Maps a tensor of shape (N, 6) to one of shape (N, 12), and counts its calls."""
         self.calls += 1
         y = self.model(x) + self.rows[1] + self.halves + self.expanded.sum(0)
         return torch.cat([y, self.empty]), self.calls * 1
 
 
 def test_constants_that_are_part_of_the_library(tmp_path: Path) -> None:
-    """By default, a package contains its constants and works on each device."""
+    """By default, a package contains its constants and can be loaded on any device."""
     path = str(tmp_path / "model.pt2")
     model = Views(Model(), "cpu")
     x = random(3, 6)
@@ -242,7 +242,8 @@ def test_constants_that_are_part_of_the_library(tmp_path: Path) -> None:
             assert result.device == torch.device(device)
             torch.testing.assert_close(result.cpu(), expected)
             assert calls.tolist() == [count] * 16
-        # Constants that the caller loads are copied from the device, or from the CPU if requested.
+        # load_constants() copies the caller's constants from the device. It also copies from the
+        # CPU if allow_h2d_copy is set.
         others = {f"model.{name}": value for name, value in model.model.state_dict().items()}
         for more in (7.0, 14.0):
             others["model.offset"] = model.model.offset + more

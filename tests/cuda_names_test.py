@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each public name in torch.cuda exists for this device, or there is a reason why it does not.
+"""Each public name in torch.cuda exists for this device, or a table states why it does not.
 
-A CUDA program is ported to this device by replacing the name "cuda". The tables below list what
-cannot be ported. A listed name that the device does have is also an error.
+To port a CUDA program to this device, one replaces the name "cuda". The tables below list the names
+that have no counterpart. It is an error if a listed name exists on the device.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-# Reasons shared by several names.
+# Reasons that apply to several names.
 IMPORT = "an import in torch's file, not part of its interface"
 RUNTIME = "CUDA's runtime library; the driver of this device is runtime/device/openreg.h"
 ARCHITECTURE = "kernels are CPU code; there are no architectures to compile for"
@@ -31,7 +31,7 @@ SDPA_CUDA = "concerns CUDA kernels; torch itself selects among this device's ker
 CPU_LIBRARY = "a CUDA library; the device uses the CPU's, whose settings are in torch.backends"
 GRAPH_HANDLE = "a handle for the CUDA runtime library"
 
-# Classes whose names contain CUDA.
+# Classes whose names contain "CUDA", with their names here.
 RENAMED = {"CUDAGraph": "OpenRegGraph"}
 
 ABSENT: dict[str, dict[str, str]] = {
@@ -169,7 +169,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
 }
 
-# Class members that do not exist here: attributes that torch defines in Python.
+# Class members that torch.cuda defines in Python and that do not exist here.
 ABSENT_MEMBERS: dict[str, dict[str, str]] = {
     "CUDAGraph": {
         "get_graph_data": GRAPH_HANDLE,
@@ -179,7 +179,7 @@ ABSENT_MEMBERS: dict[str, dict[str, str]] = {
 }
 CLASSES = ["CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"]
 
-# Parameters that have a different name in torch.openreg.
+# Parameters whose names differ in torch.openreg.
 RENAMED_PARAMETERS = {"cuda_graph": "openreg_graph", "handle": "ipc_handle"}
 
 # Classes whose constructors are defined in C++, so Python cannot inspect their signatures.
@@ -187,7 +187,7 @@ WITHOUT_SIGNATURE = {"Stream", "Event"}
 
 
 def ours(name: str) -> Any:
-    """Returns torch.openreg's counterpart of a module in torch.cuda."""
+    """Returns the counterpart in torch.openreg of a module in torch.cuda."""
     return importlib.import_module(name.replace("cuda", "openreg"))
 
 
@@ -197,7 +197,7 @@ def public(names: object) -> set[str]:
 
 
 def check(theirs: set[str], has: set[str], absent: Mapping[str, str]) -> None:
-    """Fails unless each of torch's names either exists or is in the table."""
+    """Fails unless each of torch's names either exists here or is in the table, but not both."""
     found = {name for name in theirs if RENAMED.get(name, name) in has}
     assert theirs - found - absent.keys() == set(), "neither implemented nor in the table"
     assert found & absent.keys() == set(), "implemented, but in the table"
@@ -226,7 +226,7 @@ def test_the_check_fails(
 
 
 def test_every_module_is_compared() -> None:
-    """The table of pairs contains each module that torch.cuda and torch.openreg have in common."""
+    """The list of module pairs contains each module that torch.cuda and torch.openreg share."""
     modules = {name for name in public(torch.cuda) if inspect.ismodule(getattr(torch.cuda, name))}
     both = {f"torch.cuda.{name}" for name in modules & public(torch.openreg)}
     assert both - ABSENT.keys() == {"torch.cuda.torch"}
@@ -262,7 +262,7 @@ def signature(function: Any) -> list[inspect.Parameter]:
 
 
 def with_signature() -> list[tuple[str, str]]:
-    """Returns (module, name) of the functions and classes in both torch.cuda and torch.openreg."""
+    """Returns (module, name) of each function and class that torch.cuda and torch.openreg share."""
     found = []
     for name, absent in ABSENT.items():
         module = importlib.import_module(name)
@@ -278,7 +278,7 @@ def with_signature() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("module", "name"), with_signature())
 def test_signatures(module: str, name: str) -> None:
-    """Positional and keyword arguments of a CUDA program have the same meaning in torch.openreg."""
+    """A CUDA program's positional and keyword arguments have the same meaning in torch.openreg."""
     theirs = signature(getattr(importlib.import_module(module), name))
     here = getattr(ours(module), RENAMED.get(name, name))
     if isinstance(here, type) and issubclass(here, torch.Event):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ways to add an operator to the device (docs/custom_operators.md), in C++ and Python.
+"""Tests the ways to add an operator to the device in C++ and Python (docs/custom_operators.md).
 
-``abs`` uses torch's DispatchStub, ``torch.ops.openreg`` uses TORCH_LIBRARY, and three operators are
-written in Python.
+``abs`` is registered through torch's DispatchStub, and the operators in ``torch.ops.openreg``
+through TORCH_LIBRARY. Three operators are written in Python.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from tests.differential import check, check_error, is_queued
 
 DEVICE = "openreg"
-LATE = 200_000_000  # ns: long enough for the host to get ahead of the stream
+LATE = 200_000_000  # ns: long enough for the host to run ahead of the stream
 
 ops = torch.ops.openreg
 HALVING = {
@@ -31,8 +31,8 @@ HALVING = {
 }
 CUSTOM = {"custom_abs": ops.custom_abs, **HALVING}
 
-# The opcheck tests that support all devices. Its test of gradient registrations raises "NYI" for
-# devices outside torch.
+# opcheck's tests that support all devices. The remaining one, for gradient registrations, raises
+# "NYI" for devices outside torch.
 NOT_OF_DEVICES = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 
 DTYPES = [
@@ -114,7 +114,7 @@ def test_abs_of_conjugates_and_large_tensors() -> None:
     x = numbers([3, 4], torch.complex64)
     check(lambda x: x.conj().abs(), x)
     check(lambda x: x.conj().imag.abs(), x)
-    check(torch.abs, numbers([400, 500], torch.float32))  # uses all threads
+    check(torch.abs, numbers([400, 500], torch.float32))  # large enough to use all threads
 
 
 def test_abs_into_another_dtype() -> None:
@@ -209,7 +209,7 @@ class TestHalvedGradients:
         (first,) = torch.autograd.grad(HALVING[name](x).pow(3).sum(), x, create_graph=True)
         torch.testing.assert_close(first, 1.5 * x.square())
         (second,) = torch.autograd.grad(first.sum(), x)
-        torch.testing.assert_close(second, 1.5 * x)  # half of 3x: it is halved again
+        torch.testing.assert_close(second, 1.5 * x)  # the gradient 3x, halved again
 
     def test_the_result_is_a_view(self, name: str, device: str) -> None:
         x = torch.randn(3, device=device, requires_grad=True)
@@ -345,7 +345,7 @@ def test_limits_of_functions_of_cpp() -> None:
         ops.custom_abs(forward_ad.make_dual(x, x))
 
 
-# ------------------------------------------------------------------------------------- in Python
+# ---------------------------------------------------------------------- operators written in Python
 
 
 @torch.library.custom_op("openreg_test::soft_abs", mutates_args=(), device_types=DEVICE)
@@ -416,7 +416,7 @@ class TestCustomOp:
 
 
 class SoftAbs(torch.autograd.Function):
-    """soft_abs without an operator. One class defines gradients, forward derivatives and vmap."""
+    """Computes soft_abs without an operator. Defines gradients, forward derivatives and vmap."""
 
     generate_vmap_rule = True
 
@@ -471,7 +471,7 @@ class TestFunction:
 
 
 def test_library_of_python() -> None:
-    """torch.library.Library makes the same registrations as C++, in an existing namespace."""
+    """Like C++ code, torch.library.Library can extend an existing namespace."""
     library = torch.library.Library("openreg", "FRAGMENT")
     try:
         library.define("test_twice(Tensor x) -> Tensor")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Debugging aids: implicit waits are reported, and kernel errors name the launch."""
+"""Tests debugging aids: implicit waits are reported, and kernel errors name the launch."""
 
 import re
 import threading
@@ -17,7 +17,8 @@ LARGE = 1 << 18  # elements; a host copy of this size is not staged
 
 @pytest.fixture(autouse=True)
 def _usual_settings() -> Iterator[None]:
-    # Run the kernel once: the first call with new dtypes is synchronous and would raise its error.
+    # Run the kernel once now. The first call with new dtypes is synchronous, so it would raise the
+    # kernel's error itself.
     fails_in_the_kernel(torch.tensor([0], device="openreg"))
     torch.openreg.synchronize()
     yield
@@ -31,7 +32,7 @@ def bad_index() -> Tensor:
     return torch.tensor([0, 7], device="openreg")
 
 
-# ---------------------------------------------------------------------------- implicit waits
+# ------------------------------------------------------------------------ reports of implicit waits
 
 WAITS: dict[str, tuple[str, Callable[[Tensor], object]]] = {
     "item": ("aten::_local_scalar_dense", lambda x: x[0].item()),
@@ -164,7 +165,7 @@ def test_modes_are_names_or_numbers() -> None:
     assert torch.openreg.get_sync_debug_mode() == 2
 
 
-# -------------------------------------------------------------------------------- kernel errors
+# ------------------------------------------------------------------------- errors raised by kernels
 
 
 def fails_in_the_kernel(index: Tensor) -> Tensor:
@@ -186,7 +187,7 @@ def test_an_error_names_operator_stream_and_what_to_do() -> None:
     assert "OPENREG_LAUNCH_SITES=1" in message
     assert "OPENREG_LAUNCH_BLOCKING=1" in message
     assert message.count("out of range") == 1
-    torch.openreg.synchronize()  # reported once; the device continues to work
+    torch.openreg.synchronize()  # the error is reported once, and the device continues to work
     assert torch.ones(2, device="openreg").sum().item() == 2
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Devices: their number, the current device, properties, and errors that name a device."""
+"""Tests the number of devices, the current device, properties, and errors that name a device."""
 
 import os
 import threading

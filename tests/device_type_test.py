@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Unchanged test files written for torch's device-generic framework run on the device."""
+"""Test files for torch's device-generic framework run on the device without changes."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from tests import child
 
-# A test file as it may exist outside this repository. It uses nothing of the backend but its name.
+# A test file as it may exist outside this repository. It refers to the backend only by its name.
 FILE = """
 import torch
 from torch.testing._internal.common_device_type import (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a function on the CPU and on the device, and compares everything that a caller can observe.
 
-These are values, dtypes, sizes, strides and gradients. If a call fails, these are the exception and
-its text.
+For a successful call, these are values, dtypes, sizes, strides and gradients. For a failed call,
+these are the exception and its text.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 DEVICE = torch.device("openreg")
 
-# Relative and absolute tolerances. Results differ, because kernels use a different number of
-# threads than the CPU and therefore add numbers in a different order.
+# Relative and absolute tolerances. The device's kernels may use more or fewer threads than the
+# CPU's and therefore add numbers in a different order.
 TOLERANCES = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (1e-4, 1e-4),
@@ -44,7 +44,7 @@ def _strides(tensor: Tensor) -> list[int]:
 
 
 def _tolerance(dtypes: Iterable[torch.dtype]) -> tuple[float, float]:
-    """Returns the relative and absolute tolerances for the least precise dtype; 0 for integers."""
+    """Returns relative and absolute tolerances for the least precise dtype (0 for integers)."""
     return max((TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in dtypes), default=(0.0, 0.0))
 
 
@@ -55,9 +55,9 @@ def assert_same(
     exact_strides: bool = True,
     computed_in: Iterable[torch.dtype] = (),
 ) -> None:
-    """Checks that ``actual``, on the device, equals ``expected``, on the CPU. Both may be nested.
+    """Checks that ``actual`` on the device equals ``expected`` on the CPU. Both may be nested.
 
-    ``computed_in`` lists the dtypes of the operands, which may be less precise than the result's.
+    ``computed_in`` lists the operands' dtypes, which may be less precise than the result's dtype.
     """
     actual_leaves = tree_leaves(actual)
     expected_leaves = tree_leaves(expected)
@@ -82,7 +82,7 @@ def assert_same(
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """Copies a tensor to the CPU as to_device does, so that a function can change the copy."""
+    """Copies a CPU tensor in the same way as to_device, so that a function can change the copy."""
     storage = tensor.untyped_storage().clone()
     copy = torch.empty(0, dtype=tensor.dtype).set_(
         storage, tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -91,7 +91,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def check(function: Function, *tensors: Any, strides: bool = True, backward: bool = True) -> None:
-    """Compares the results, the arguments that were changed in place, and the gradients.
+    """Compares results, arguments that were changed in place, and gradients.
 
     ``tensors`` are CPU tensors and other arguments. The device gets copies with the same strides.
     Gradients are computed for all differentiable results, from random output gradients.
@@ -136,10 +136,10 @@ def check(function: Function, *tensors: Any, strides: bool = True, backward: boo
 
 
 def check_error(function: Function, *tensors: Any, words: str | None = None) -> None:
-    """Checks that the call fails on both sides with the same exception and the same first line.
+    """Checks that a call raises the same exception with the same first line on both sides.
 
-    If ``words`` is given, both messages must contain it instead. Messages that name the type of a
-    tensor also name its device, and therefore differ.
+    If ``words`` is specified, both messages must contain it instead. Messages that name a tensor's
+    type also name its device, and therefore differ.
     """
     failures = []
     for arguments in (tensors, [to_device(a) if isinstance(a, Tensor) else a for a in tensors]):
@@ -154,7 +154,7 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
     theirs, ours = failures
     assert type(ours) is type(theirs), f"the device raised {ours!r}, the CPU {theirs!r}"
     if words is None:
-        # A kernel error has torch's text, followed by the kernel's name.
+        # The message of a kernel error is torch's text, followed by the kernel's name.
         words = str(theirs).split("\n")[0]
         first = str(ours).split("\n")[0]
         assert first == words or first.startswith(f"{words} (openreg: kernel ")
@@ -164,9 +164,9 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
 
 
 def is_queued(function: Function, *tensors: Tensor) -> bool:
-    """Returns whether a call returns before its kernel runs; also checks the call's results."""
+    """Returns whether a call returns before its kernel runs. Also checks the call's results."""
     ours: Sequence[Tensor] = [to_device(tensor) for tensor in tensors]
-    function(*ours)  # warm-up
+    function(*ours)  # warm-up: the first call may wait
     torch.openreg.synchronize()
     torch.openreg._sleep(200_000_000)
     actual = function(*ours)

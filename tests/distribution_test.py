@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random numbers follow their distributions, and are independent of each other.
+"""Random numbers follow their distributions and are independent of each other.
 
-Each test counts a large sample in bins and compares the counts with the exact probabilities
-(chi-square). Seeds are fixed, so the result is the same in every run. A correct sampler exceeds the
-bound once in a million seeds.
+Each test sorts a large sample into bins and compares the counts with the exact probabilities
+(chi-square test). Seeds are fixed, so every run has the same result. With a correct sampler, only
+one seed in a million exceeds the bound.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,11 +32,11 @@ def _seeded() -> Iterator[None]:
 
 
 def check_counts(counts: Any, probabilities: Any) -> None:
-    """Checks how often each outcome was drawn against the probabilities, which sum to 1."""
+    """Compares how often each outcome was drawn with the probabilities, which sum to 1."""
     counts, probabilities = np.asarray(counts).ravel(), np.asarray(probabilities).ravel()
     expected = probabilities * counts.sum()
     assert not counts[expected == 0].any(), "an impossible value was drawn"
-    rare = expected < 10  # too few for a bin of their own
+    rare = expected < 10  # too few draws for a separate bin
     if expected[rare].sum() > 0:
         counts = np.append(counts[~rare], counts[rare].sum())
         expected = np.append(expected[~rare], expected[rare].sum())
@@ -47,9 +47,9 @@ def check_counts(counts: Any, probabilities: Any) -> None:
 
 
 def check_continuous(sample: Tensor, distribution: Any) -> None:
-    """Checks floating-point values in 100 bins of equal probability, and parts of the tails.
+    """Checks floating-point values in 100 bins of equal probability, and in parts of the tails.
 
-    Draws are rounded to the values of the dtype, so bins end halfway between two such values.
+    Draws are rounded to values of the dtype, so each bin ends halfway between two such values.
     """
     assert sample.device.type == DEVICE.type
     assert torch.isfinite(sample).all()
@@ -61,7 +61,7 @@ def check_continuous(sample: Tensor, distribution: Any) -> None:
     cells = torch.bucketize(sample.flatten().cpu().double(), edges)
     counts = np.bincount(cells.numpy(), minlength=len(edges) + 1)
     probabilities = np.diff(distribution.cdf(edges.numpy()), prepend=0.0, append=1.0)
-    for size in (1, 13):  # many bins show holes and peaks, few large bins show shifts
+    for size in (1, 13):  # many bins reveal holes and peaks, a few large bins reveal shifts
         first = np.arange(0, len(counts), size)
         check_counts(np.add.reduceat(counts, first), np.add.reduceat(probabilities, first))
 
@@ -80,7 +80,7 @@ def check_discrete(sample: Tensor, distribution: Any) -> None:
 
 
 def check_independent(*uniforms: Tensor) -> None:
-    """Checks that values of several tensors, uniform in [0, 1), are jointly independent."""
+    """Checks that the values of several tensors, uniform in [0, 1), are jointly independent."""
     cells = [(sample.flatten().cpu().double().numpy() * 8).astype(np.int64) for sample in uniforms]
     together = np.ravel_multi_index(cells, [8] * len(cells))
     size = 8 ** len(cells)
@@ -95,7 +95,7 @@ def full(value: float, dtype: torch.dtype = torch.float32, count: int = COUNT) -
     return torch.full((count,), value, dtype=dtype, device=DEVICE)
 
 
-# ---------------------------------------------------------------------------- in place, by dtype
+# ----------------------------------------------------------- floating-point samples, for each dtype
 
 CONTINUOUS: dict[str, tuple[Callable[[torch.dtype], Tensor], Any]] = {
     "normal_": (lambda dtype: empty(dtype).normal_(), stats.norm()),
@@ -109,7 +109,7 @@ CONTINUOUS: dict[str, tuple[Callable[[torch.dtype], Tensor], Any]] = {
         lambda dtype: empty(dtype).log_normal_(0.5, 0.25),
         stats.lognorm(0.25, scale=np.exp(0.5)),
     ),
-    # A non-contiguous tensor with two dimensions, for which the kernels use a different loop.
+    # A non-contiguous 2-dim tensor, for which the kernels use a different loop.
     "strided normal_": (
         lambda dtype: torch.empty(500, 400, dtype=dtype, device=DEVICE).t()[:, ::2].normal_(),
         stats.norm(),
@@ -131,8 +131,8 @@ def test_continuous(name: str, dtype: torch.dtype) -> None:
 def test_uniform(high: int, dtype: torch.dtype) -> None:
     sample = torch.rand_like(empty(dtype)) if high == 1 else empty(dtype).uniform_(0, high)
     assert 0 <= sample.min() <= sample.max() < high
-    # The sampler returns 0 for draws that would round to `high`. In the distribution, such draws
-    # belong to `high`.
+    # Draws that would round to `high` are returned as 0. In the distribution, they belong to
+    # `high`.
     check_continuous(torch.where(sample == 0, high, sample), stats.uniform(0, high))
 
 
@@ -202,7 +202,7 @@ def test_normal_of_tensors() -> None:
 
 
 def test_complex_normal() -> None:
-    """The variance of a complex value is the sum of the variances of its parts."""
+    """The variance of a complex value is the sum of the variances of its two parts."""
     drawn = torch.view_as_real(torch.randn(COUNT, dtype=torch.complex64, device=DEVICE))
     parts = (drawn * np.sqrt(2)).unbind(-1)
     for part in parts:
@@ -210,7 +210,7 @@ def test_complex_normal() -> None:
     check_independent(*(torch.special.ndtr(part) for part in parts))
 
 
-# ---------------------------------------------------------------------------- integers
+# ---------------------------------------------------------------------------------- integer samples
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
@@ -235,7 +235,7 @@ def test_random_of_a_small_range(dtype: torch.dtype) -> None:
     ids=str,
 )
 def test_random_without_a_range(dtype: torch.dtype, bits: int) -> None:
-    """Checks each bit of non-negative values, separately and together with its neighbor."""
+    """Checks each bit of non-negative values, both alone and together with its neighbor."""
     drawn = empty(dtype).random_().long().cpu()
     assert drawn.min() >= 0
     shown = [drawn >> bit & 1 for bit in range(bits)]
@@ -251,7 +251,7 @@ def test_random_without_a_range(dtype: torch.dtype, bits: int) -> None:
     [(torch.float64, 53), (torch.float32, 24), (torch.float16, 11), (torch.bfloat16, 8)],
 )
 def test_random_floats_without_a_range(dtype: torch.dtype, digits: int) -> None:
-    """Checks integers up to the last one before the dtype has gaps."""
+    """Results are integers up to 2**digits. The dtype can represent all of these."""
     drawn = empty(dtype).random_().cpu().double()
     assert torch.equal(drawn, drawn.floor())
     assert 0 <= drawn.min() <= drawn.max() <= 2**digits
@@ -269,13 +269,14 @@ def test_random_floats_without_a_range(dtype: torch.dtype, digits: int) -> None:
         (0, 3 * 2**31),
         (-(2**40), 2**40),
         (-(2**61), 2**61),
-        # torch takes the remainder of 64 bits, on every device. For a range larger than this one
-        # whose size does not divide 2**64, numbers in its lower part would be drawn more often.
+        # On every device, torch computes a 64-bit number modulo the size of the range. If a larger
+        # size does not divide 2**64, numbers in the lower part of the range are noticeably more
+        # frequent.
         (7, 7 + 5 * 2**48),
     ],
 )
 def test_random_of_a_large_range(low: int, high: int) -> None:
-    """Checks 96 parts of the range, and the remainder modulo a prime: upper and lower bits."""
+    """Checks 96 parts of the range for the upper bits, and a remainder for the lower bits."""
     drawn = torch.empty(COUNT, dtype=torch.int64, device=DEVICE).random_(low, high).tolist()
     assert low <= min(drawn) <= max(drawn) < high
     parts = [(value - low) * 96 // (high - low) for value in drawn]
@@ -301,7 +302,7 @@ def test_randperm(dtype: torch.dtype) -> None:
 
 
 def test_randperm_of_many() -> None:
-    """Checks that results are permutations with uniform first, middle and last values."""
+    """Results are permutations, and their first, middle and last values are uniform."""
     size = 1000
     drawn = torch.stack([torch.randperm(size, device=DEVICE) for _ in range(2000)])
     assert (drawn.sort(1).values == torch.arange(size, device=DEVICE)).all()
@@ -311,7 +312,7 @@ def test_randperm_of_many() -> None:
     check_independent(*(drawn[:, place] / size for place in (998, 999)))
 
 
-# ---------------------------------------------------------------------------- multinomial
+# --------------------------------------------------------------------- samples of torch.multinomial
 
 WEIGHTS = [1.0, 0.0, 5.0, 2.0, 0.5]
 
@@ -345,13 +346,13 @@ def test_multinomial_without_replacement(dtype: torch.dtype) -> None:
     check_counts(torch.bincount(triples.cpu(), minlength=125), expected)
 
 
-# ---------------------------------------------------------------------------- torch.nn
+# --------------------------------------------------------------------- random functions in torch.nn
 
 
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_dropout(dtype: torch.dtype, p: float) -> None:
-    """Kept elements are scaled. Elements and calls are dropped independently."""
+    """Kept elements are scaled. Drops are independent, both within a call and between calls."""
     drawn = torch.stack([F.dropout(full(3, dtype), p) for _ in range(3)])
     kept = drawn != 0
     scaled = full(3, dtype, 1) * (1 / (1 - p) if p < 1 else 0)
@@ -384,7 +385,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 
 def test_attention_dropout() -> None:
-    """Reads the weights through values that are unit vectors. Dropout turns 1/4 into 0 or 1/2."""
+    """The values are unit vectors, so results are weights. Dropout turns 1/4 into 0 or 1/2."""
     tokens = torch.zeros(COUNT // 16, 1, 4, 4, device=DEVICE)
     values = torch.eye(4, device=DEVICE).expand_as(tokens)
     weights = F.scaled_dot_product_attention(tokens, tokens, values, dropout_p=0.5).flatten(0, 2)
@@ -395,7 +396,7 @@ def test_attention_dropout() -> None:
 
 
 def test_leaky_noise() -> None:
-    """Checks that rrelu multiplies negative values by slopes uniform between two bounds."""
+    """rrelu multiplies negative values by slopes that are uniform between two bounds."""
     slopes = -F.rrelu(full(-1), 0.125, 0.375, training=True)
     check_continuous(slopes.double(), stats.uniform(0.125, 0.25))
     ones = F.rrelu(full(1), 0.125, 0.375, training=True)
@@ -412,7 +413,7 @@ def test_initial_weights() -> None:
     check_continuous(torch.nn.init.xavier_normal_(weights), stats.norm(0, np.sqrt(2 / 700)))
 
 
-# ---------------------------------------------------------------------------- torch.distributions
+# ------------------------------------------------------------------ samplers in torch.distributions
 
 
 @pytest.mark.parametrize(
@@ -472,13 +473,13 @@ def test_multivariate_normal() -> None:
     check_independent(torch.special.ndtr(rest), torch.special.ndtr(drawn[:, 1]))
 
 
-# ---------------------------------------------------------------------------- independence
+# ------------------------------------------------------------------- independence of random numbers
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("distance", [1, 2, 4, 8, 16, 624])
 def test_numbers_of_a_call(dtype: torch.dtype, distance: int) -> None:
-    """Checks that values do not depend on near ones, or on those one twister state (624) away."""
+    """Values are independent of near values, and of those one twister state (624) away."""
     uniform = torch.rand(COUNT, dtype=dtype, device=DEVICE)
     normal = torch.special.ndtr(torch.randn(COUNT, dtype=dtype, device=DEVICE).double())
     for sample in (uniform, normal):
@@ -492,7 +493,7 @@ def test_three_neighbours() -> None:
 
 def test_calls() -> None:
     check_independent(*(torch.rand(COUNT, device=DEVICE) for _ in range(3)))
-    # Draw few values per call, like training steps that draw a scalar.
+    # Draw only a few values per call, as training steps do when they draw a scalar.
     firsts = torch.stack([torch.rand(2, device=DEVICE) for _ in range(20_000)])
     check_discrete((firsts * 50).floor(), stats.randint(0, 50))
     check_independent(*firsts.unbind(1))
@@ -500,7 +501,7 @@ def test_calls() -> None:
 
 
 def test_seeds() -> None:
-    """Checks that seeds that differ by one, or only in their upper half, are independent."""
+    """Seeds that differ by one, or only in their upper half, yield independent numbers."""
     samples = []
     for seed in (0, 1, 2**32):
         torch.openreg.manual_seed(seed)

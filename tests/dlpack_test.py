@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors exported and imported through DLPack: shared memory, stream order, single release."""
+"""Tests tensors exchanged through DLPack: shared memory, stream order, and a single release."""
 
 import copy
 import ctypes
@@ -18,7 +18,7 @@ from torch.utils.dlpack import DLDeviceType
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 
-NAP = 100_000_000  # ns, much longer than a launch on a busy machine
+NAP = 100_000_000  # nanoseconds, much longer than a launch on a busy machine
 EXT = DLDeviceType.kDLExtDev
 CPU = DLDeviceType.kDLCPU
 
@@ -114,9 +114,9 @@ def test_devices() -> None:
     for index in range(torch.openreg.device_count()):
         tensor = torch.ones(2, device=f"openreg:{index}")
         assert tensor.__dlpack_device__() == (EXT, index)
-        # The result's device does not depend on the current device.
+        # The current device does not affect the result's device.
         assert torch.from_dlpack(tensor).device == tensor.device
-    # For other devices, torch's own method decides.
+    # For other devices, torch's own method is called.
     assert torch.ones(2).__dlpack_device__() == (CPU, 0)
     with pytest.raises(ValueError, match="Unknown device type meta"):
         torch.ones(2, device="meta").__dlpack_device__()
@@ -205,7 +205,7 @@ def test_tensors_that_dlpack_cannot_represent(make: Callable[[], Tensor], messag
     assert torch.from_dlpack(numbers(2)).tolist() == [0, 1]
 
 
-# Streams
+# Order of streams
 
 
 def fill_late(tensor: Tensor, value: float) -> None:
@@ -250,7 +250,7 @@ def test_streams_that_need_no_order(stream: int | None) -> None:
     taken = torch.from_dlpack(tensor.__dlpack__(stream=stream))
     assert not current.query()
     other.synchronize()
-    assert not current.query()  # the other stream does not wait for this one
+    assert not current.query()  # `other` does not wait for this stream
     assert (taken + 1).tolist() == [4] * 4
 
 
@@ -309,7 +309,7 @@ def test_wrong_streams() -> None:
     assert torch.from_dlpack(tensor.__dlpack__(stream=own)).tolist() == [0, 1, 2]
 
 
-# Lifetimes
+# Lifetime of shared memory
 
 
 @pytest.fixture
@@ -332,7 +332,7 @@ def test_the_consumer_may_outlive_the_producer(allocated: Callable[[], int]) -> 
     assert size >= 4 << 20
     lent = torch.from_dlpack(tensor)
     again = torch.from_dlpack(lent)
-    assert allocated() == size  # no copy
+    assert allocated() == size  # no copy was made
     del tensor, lent
     assert allocated() == size
     assert again.sum().item() == 1 << 20
@@ -381,7 +381,7 @@ class Managed(ctypes.Structure):
 
 
 class ForeignArray:
-    """Two float32 values on openreg, exported as another library would. Counts deleter calls."""
+    """Two float32 values on openreg, exported as another library does. Counts deleter calls."""
 
     def __init__(self, memory: Tensor, device: int) -> None:
         self.deleted = 0
@@ -400,7 +400,7 @@ class ForeignArray:
         return int(EXT), self.device
 
     def __dlpack__(self, stream: int | None = None) -> Any:
-        """Exports like libraries from before DLPack 1.0: `stream` is the only argument."""
+        """Exports like libraries older than DLPack 1.0: `stream` is the only argument."""
         self.streams.append(stream)
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
@@ -453,7 +453,7 @@ def test_imported_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray
     assert foreign.deleted == 3
 
 
-# Behavior of torch's own methods, which torch_openreg's methods wrap
+# Behavior that torch_openreg's methods inherit from the torch methods that they wrap
 
 
 def test_modes_and_subclasses_see_torchs_functions() -> None:
@@ -510,7 +510,7 @@ def test_tensors_of_the_cpu_are_as_before() -> None:
 
 
 class ExchangeApi(ctypes.Structure):
-    """DLPack's table of C functions, which a type can provide in addition to the two methods."""
+    """DLPack's table of C functions, which a type can provide in addition to its two methods."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),

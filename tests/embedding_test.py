@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Embeddings and selections: index_select, where, x[i], masks, and data-dependent errors."""
+"""Tests embeddings and selections: index_select, where, x[i], masks, data-dependent errors."""
 
 import math
 from typing import Any
@@ -114,7 +114,7 @@ def test_embedding_bag(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_results_of_embedding_bag_are_those_of_an_accelerator(mode: str) -> None:
-    """Results have the sizes of fake results, which do not depend on the mode or CPU fast paths."""
+    """Real results have the sizes of fake ones, whichever mode or CPU fast path is used."""
     weight = torch.randn(5, 3, device="openreg")
     index = torch.tensor([0, 1, 4, 2], device="openreg", dtype=torch.int32)
     offsets = torch.tensor([0, 0, 2, 4], device="openreg")
@@ -265,7 +265,7 @@ def test_writing_where_a_mask_is_set(
         write(to_device(x), to_device(mask), to_device(values))
         torch.openreg.synchronize()
 
-    # The device raises later: the number of selected elements is known only when the kernel runs.
+    # The device reports this error later, because only the kernel counts the selected elements.
     with pytest.raises((RuntimeError, IndexError), match="shape mismatch"):
         write_and_wait()
 
@@ -280,7 +280,7 @@ def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(
         x = torch.zeros(3, dtype=dtype, device="openreg")
         there = mask.to("openreg")
         given_value = value.to("openreg") if isinstance(value, Tensor) else value
-        x[there] = given_value  # warm-up
+        x[there] = given_value  # warm-up: the first call may wait
         torch.openreg.synchronize()
         torch.openreg._sleep(200_000_000)
         x[there] = given_value
@@ -377,7 +377,7 @@ def test_where_with_numbers_and_to_a_given_tensor() -> None:
     check(lambda c: torch.where(c, 1, 2.0), condition)
     check(lambda c, x, o: torch.where(c, x, x + 1, out=o), condition, x, torch.empty(3, 4).t().t())
     check(lambda c, x, o: torch.where(c, x, x + 1, out=o), condition, x, torch.empty(0))
-    # A 0-dim CPU tensor may change immediately after the call.
+    # The program may change a 0-dim CPU tensor immediately after the call.
     number = torch.tensor(3.0)
     torch.openreg._sleep(50_000_000)
     result = torch.where(condition.to("openreg"), x.to("openreg"), number)
@@ -413,7 +413,7 @@ def test_uint8_masks_are_deprecated() -> None:
     x = torch.zeros(3, device="openreg")
     with pytest.warns(UserWarning, match="indexing with dtype torch.uint8"):
         x[mask.to("openreg")] = values.to("openreg")
-    # On the CPU, torch passes the mask to masked_fill_, which raises.
+    # If all tensors are on the CPU, torch passes the mask to masked_fill_, which raises an error.
     x[mask.to("openreg")] = 4.0
     assert x.tolist() == [4.0, 0.0, 4.0]
 
@@ -439,8 +439,8 @@ def test_an_index_out_of_range_is_thrown_at_the_next_synchronization() -> None:
     with pytest.raises(IndexError, match="out of"):
         torch.openreg.synchronize()
     assert result.shape == (1, 4)
-    torch.openreg.synchronize()  # reported once
-    assert bool((weight + 1).isfinite().all())  # and the stream continues to work
+    torch.openreg.synchronize()  # the error is reported only once
+    assert bool((weight + 1).isfinite().all())  # the stream continues to work
 
 
 def test_tensors_of_the_cpu_are_refused() -> None:

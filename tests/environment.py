@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Creates virtual environments that use the torch of the test."""
+"""Creates virtual environments that use the test's installation of torch."""
 
 import os
 import subprocess
@@ -12,18 +12,18 @@ from tests import child
 
 
 def runfile(*parts: str) -> Path:
-    """Returns the path of a file in the test's data."""
+    """Returns the path of a file among the test's data dependencies."""
     return Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], *parts)
 
 
 def wheel(folder: str) -> Path:
-    """Returns the only wheel in a build folder. Its tag depends on the machine."""
+    """Returns the path of the only wheel in a build folder. Its tag depends on the machine."""
     (path,) = runfile(folder).glob("*.whl")
     return path
 
 
 class Environment:
-    """A virtual environment with the test's installed packages but nothing from this workspace."""
+    """A virtual environment with the test's installed packages, but nothing from this workspace."""
 
     def __init__(self, root: Path) -> None:
         venv.create(root, with_pip=False, symlinks=True)
@@ -34,7 +34,7 @@ class Environment:
         (self.site / "outer.pth").write_text("".join(f"{path}\n" for path in outer))
 
     def pip(self, *arguments: str) -> None:
-        """Runs the test's own pip on the environment."""
+        """Runs the test's installation of pip on the environment."""
         command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments, "--quiet"]
         subprocess.run(command, env=_clean(), check=True)
 
@@ -62,5 +62,5 @@ class Environment:
 
 
 def _clean() -> dict[str, str]:
-    """Returns the environment variables without those that lead to packages in the source tree."""
+    """Returns the environment variables, except those that lead to packages in the source tree."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events, which order streams and measure time."""
+"""Tests events, which order streams and measure time."""
 
 import itertools
 import threading
@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-NAP = 300_000_000  # ns
+NAP = 300_000_000  # nanoseconds
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_wait_orders_streams() -> None:
     second.wait_event(event)
     with torch.openreg.stream(second):
         assert value.tolist() == [5.0] * 4
-    assert not first.query()  # work queued after the event was not waited for
+    assert not first.query()  # the host did not wait for work queued after the event
     first.synchronize()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A process with queued work exits with the right exit status, without a hang or a crash."""
+"""A process with queued work exits with the right status, and neither hangs nor crashes."""
 
 import time
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests import child
 
-# A program that queues 80 s of work, as much as a stream's queue holds without blocking, on a
+# This program queues 80 s of work, which is as much as fits into a stream's queue. The work uses a
 # tensor that exists until the interpreter exits.
 QUEUE = """
 import atexit, os, sys, threading, torch
@@ -19,7 +19,7 @@ for _ in range(100):
     torch.openreg._sleep(800_000_000)
     value.add_(1)
 """
-PATIENCE = 50.0  # seconds, much less than the queued work
+PATIENCE = 50.0  # seconds, much less than the queued work needs
 
 
 def finish(tail: str) -> tuple[int, str, str]:
@@ -76,8 +76,8 @@ def test_a_thread_that_waits_does_not_hold_up_the_end() -> None:
     assert returncode == 0, stderr
 
 
-# Continues QUEUE: the shutdown drops the replay of a graph, and work whose memory is freed before
-# or after the shutdown.
+# Continues QUEUE. The shutdown drops queued work: the replay of a graph, and work whose memory is
+# freed before or after the shutdown.
 DROPPED = """
 import ctypes
 def say(call):
@@ -124,8 +124,8 @@ def test_nothing_waits_for_work_that_the_shutdown_dropped() -> None:
 
 
 def test_the_end_right_after_a_backward_pass() -> None:
-    # torch's autograd thread may still be dropping Python objects, which once aborted half of the
-    # runs.
+    # torch's autograd thread may still be dropping Python objects at exit. This used to abort about
+    # half of the runs.
     code = """
         import torch
         x = torch.randn(3, 4, device="openreg", requires_grad=True)
@@ -136,7 +136,7 @@ def test_the_end_right_after_a_backward_pass() -> None:
 
 
 def test_functions_of_atexit_may_use_the_device() -> None:
-    # The function is registered before torch is imported, so it runs last.
+    # The function is registered before torch is imported, so it runs last at exit.
     printed = child.output(
         """
         import atexit

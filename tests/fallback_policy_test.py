@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fallback's policies (silent, warn, error) and its two modes (copy, alias)."""
+"""Tests the fallback's policies (silent, warn, error) and its two modes (copy, alias)."""
 
 import warnings
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def _fresh() -> Iterator[None]:
 
 
 def unique() -> Tensor:
-    """Calls an operator without a device kernel."""
+    """Calls an operator that has no device kernel."""
     result: Tensor = torch.unique(torch.tensor([3, 1, 3, 2], device=DEVICE))
     return result
 
@@ -46,7 +46,7 @@ def test_warn_warns_once_per_operator() -> None:
     messages = [str(warning.message) for warning in caught]
     assert sum("aten::_unique2 " in message for message in messages) == 1
     assert sum("aten::_logcumsumexp " in message for message in messages) == 1
-    for name in ("_unique2", "aten::sin "):  # the host waits for sparse tensors
+    for name in ("_unique2", "aten::sin "):  # the host waits if an argument is sparse
         assert "the host waits" in next(message for message in messages if name in message)
 
 
@@ -54,7 +54,7 @@ def test_error_refuses_before_anything_is_done() -> None:
     with fallback.policy("error"):
         with pytest.raises(NotImplementedError, match=r"aten::_unique2 .*set_policy"):
             unique()
-        torch.ones(3, device=DEVICE).add(1)  # has a device kernel
+        torch.ones(3, device=DEVICE).add(1)  # this operator has a device kernel
     assert fallback.stats() == {}
     assert unique().tolist() == [1, 2, 3]
 
@@ -151,7 +151,7 @@ def test_both_modes_compute_the_same(mode: str) -> None:
 
 
 def test_an_interrupt_in_a_meta_kernel_of_python_reaches_the_caller() -> None:
-    """After any other exception in the meta kernel, the CPU's kernel runs and decides."""
+    """After other exceptions in the meta kernel, the CPU kernel runs and determines the result."""
     printed = child.output(
         """
         import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fallback counters: each operator without a kernel is counted and reported."""
+"""Tests the fallback's report, which counts the calls of each operator without a device kernel."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def _no_records() -> Iterator[None]:
 
 
 def unique() -> torch.Tensor:
-    """Calls an operator that has no device kernel and whose result size depends on data."""
+    """Calls an operator that has no device kernel and whose output size depends on data."""
     result: torch.Tensor = torch.unique(torch.tensor([3, 1, 3, 2], device="openreg"))
     return result
 

@@ -25,9 +25,9 @@ def test_read_names_device_offset_allocation_and_size() -> None:
         "print('survived')"
     )
     assert "device 1" in report
-    assert re.search(r"offset 0x[0-9a-f]*64\b", report), report  # 0x64 is 100
+    assert re.search(r"offset 0x[0-9a-f]*64\b", report), report  # 0x64 is byte 100
     assert re.search(r"allocation 0x[0-9a-f]+ of [0-9]+ bytes, byte 100 in it", report), report
-    assert "of 4000 bytes in it, which is in use" in report  # the tensor
+    assert "of 4000 bytes in it, which is in use" in report  # the tensor x has 4000 bytes
 
 
 def test_write() -> None:
@@ -57,5 +57,5 @@ def test_faulthandler_lives_beside_it(when: str) -> None:
     use = "x = torch.zeros(1000, device='openreg')\n"
     enable = "import faulthandler; faulthandler.enable()\n"
     report = die((enable + use if when == "before" else use + enable) + "ctypes.string_at(8, 1)")
-    assert "Segmentation fault" in report  # address 8 is not device memory
+    assert "Segmentation fault" in report  # address 8 does not belong to a device
     assert "device memory" not in report

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random programs that mix the device's features. Their rules are in tests/feature_program/.
+"""Runs random programs that mix the device's features. Their rules are in tests/feature_program/.
 
-The programs run in a separate process. A crash or a hang is a failure like any other, which
-hypothesis shrinks. ``OPENREG_FEATURE_PROGRAMS`` sets the number of programs (default: 300).
+The programs run in a separate process. Crashes and hangs therefore count as failures, and
+hypothesis shrinks the programs that cause them. ``OPENREG_FEATURE_PROGRAMS`` sets the number of
+programs (default: 300).
 """
 
 import faulthandler
@@ -28,7 +29,7 @@ PATIENCE = 30.0  # seconds after which a program counts as hung
 
 def serve(connection: Connection) -> None:
     """Runs programs until the connection is closed. If a program hangs, the process exits."""
-    gc.freeze()  # the garbage collector skips torch's many objects
+    gc.freeze()  # the garbage collector then skips torch's many objects
     while True:
         try:
             steps = connection.recv()
@@ -45,10 +46,10 @@ def serve(connection: Connection) -> None:
 
 
 class Runner:
-    """Owns the process that runs programs, and replaces it after a program has failed.
+    """Owns the process that runs programs, and replaces it after a program fails.
 
-    A failed program is shrunk in a new process, without the state of earlier programs. If it fails
-    only because of that state, hypothesis reports it as flaky.
+    A failed program is shrunk in a new process, which lacks the state of earlier programs. If the
+    program failed only because of that state, hypothesis reports it as flaky.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class Runner:
         self.process: ForkServerProcess | None = None
 
     def run(self, steps: list[Step]) -> None:
-        """Runs a program in the process."""
+        """Runs a program in the process and reports its failure."""
         if self.process is None:
             self.connection, theirs = self.context.Pipe()
             self.process = self.context.Process(target=serve, args=(theirs,))
@@ -93,7 +94,7 @@ def runner() -> Iterator[Runner]:
 
 
 def steps_of(rules: dict[str, st.SearchStrategy[Step]]) -> st.SearchStrategy[list[Step]]:
-    """Generates programs from rules. A single list strategy would average only six steps."""
+    """Generates programs from rules. A single list strategy averages only six steps per program."""
     part = st.lists(st.one_of(*rules.values()), max_size=8)
     begin: st.SearchStrategy[list[Step]] = st.just([("begin", {})])
     first = st.lists(st.one_of(*rules.values()), max_size=2)
@@ -101,7 +102,7 @@ def steps_of(rules: dict[str, st.SearchStrategy[Step]]) -> st.SearchStrategy[lis
 
 
 def programs(number: int, rules: dict[str, st.SearchStrategy[Step]]) -> Callable[..., Any]:
-    """Returns a decorator: hypothesis calls the test with `number` programs from the rules."""
+    """Returns a decorator that makes hypothesis call a test with `number` programs."""
     quick = settings(max_examples=number, deadline=None, suppress_health_check=list(HealthCheck))
     return lambda test: quick(given(program=steps_of(rules))(test))
 

@@ -3,8 +3,9 @@
 
     pytest -p tests.first_launches --first-launches inference_mode FILE...
 
-The objects that a launch caches for later ones (aliases, launch records, output metadata, dtypes)
-are then created in that mode, but the tests run without it. The mode must not affect the tests.
+A launch caches objects for later launches: aliases, launch records, output metadata and dtypes. The
+plugin lets all of these be created in the mode, and then runs the tests outside it. The mode must
+not affect the tests.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,8 +19,8 @@ from torch.autograd import forward_ad
 
 DEVICE = torch.device("openreg")
 
-# The time for which the stream is busy, so that launches cannot reuse objects from earlier ones.
-BUSY = 20_000_000  # ns
+# The stream is kept busy for this time, so that launches cannot reuse the objects of earlier ones.
+BUSY = 20_000_000  # nanoseconds
 ROUNDS = 3
 
 
@@ -47,9 +48,9 @@ def optimizer_step(x: Tensor) -> None:
     )
 
 
-# Calls to a few operators for each path that a launch can take, on a 4 x 4 matrix.
+# A few operators for each path that a launch can take, called with a 4 x 4 matrix.
 LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
-    # Generated kernels: pointwise, several dtypes, reductions, products.
+    # Operators with generated kernels: pointwise, several dtypes, reductions, products.
     "add": lambda x: x + 1,
     "mul": lambda x: x * x,
     "exp": torch.exp,
@@ -68,13 +69,13 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "sort": lambda x: x.sort().values,
     "cumsum": lambda x: x.cumsum(0),
     "tril": torch.tril,
-    # Hand-written kernels.
+    # Operators with hand-written kernels.
     "linear": lambda x: nn.functional.linear(x, x, x[0]),
     "conv2d": lambda x: nn.functional.conv2d(x[None, None], x[None, None, :2, :2]),
     "layer_norm": lambda x: nn.functional.layer_norm(x, (4,)),
     "embedding": lambda x: nn.functional.embedding(indices(x), x),
     "mse_loss": lambda x: nn.functional.mse_loss(x, x * 2),
-    # The fallback, with cached output metadata or Meta kernels.
+    # Operators that use the fallback, with output metadata from its cache or from Meta kernels.
     "median": lambda x: x.median(),
     "median of a dimension": lambda x: x.median(0),
     "kthvalue": lambda x: x.kthvalue(2, 0).values,
@@ -85,7 +86,7 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "renorm": lambda x: x.renorm(2, 0, 1),
     "roll": lambda x: x.roll(1, 0),
     "var": lambda x: x.var(),
-    # The synchronous fallback.
+    # Operators for which the fallback makes the host wait.
     "nonzero": torch.nonzero,
     "unique": torch.unique,
     "masked_select": lambda x: x.masked_select(x > 0),
@@ -95,20 +96,20 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "normal_": lambda x: torch.empty(4, 4, device=DEVICE).normal_(),
     "bernoulli": lambda x: torch.empty(4, 4, device=DEVICE).bernoulli_(0.5),
     "randperm": lambda x: torch.randperm(8, device=DEVICE),
-    # Copies.
+    # Copies within the device, and from the host.
     "clone": torch.clone,
     "contiguous": lambda x: x.t().contiguous(),
     "from the CPU": lambda x: torch.ones(4, 4).to(DEVICE),
     "from pinned memory": pinned,
     "fill": lambda x: torch.full((4, 4), 2.0, device=DEVICE),
-    # Operators on lists.
+    # Operators on lists of tensors.
     "foreach_add": lambda x: torch._foreach_add([x, x], [x, x]),
     "foreach_mul_": lambda x: torch._foreach_mul_([torch.ones(4, device=DEVICE)], 2.0),
     "foreach_norm": lambda x: torch._foreach_norm([x, x]),
     "fused optimizer": optimizer_step,
 }
 
-# Operators that a mode does not support, not even on the CPU.
+# Operators that do not support a mode, not even on the CPU.
 REFUSED: dict[str, frozenset[str]] = {
     "forward_ad": frozenset({"cdist", "foreach_norm", "unique"}),
     "vmap": frozenset(
@@ -130,7 +131,7 @@ def launch_all(x: Tensor, refused: frozenset[str] = frozenset()) -> None:
 
 
 def matrix() -> Tensor:
-    """Returns a matrix on the CPU, whose copy to the device is the first launch."""
+    """Returns a CPU matrix. The copy of it to the device is the first launch."""
     return torch.linspace(-1, 1, 16).reshape(4, 4)
 
 
@@ -180,7 +181,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Makes the launches before any test is imported (a pytest hook)."""
+    """Makes the launches before pytest imports any test (a pytest hook)."""
     mode = session.config.getoption("--first-launches")
     if mode:
         with seeds_kept():
@@ -190,7 +191,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @contextmanager
 def seeds_kept() -> Iterator[None]:
-    """Restores the seeds after the `with` block, so that tests draw the same numbers."""
+    """Restores the seeds after the `with` block, so that tests draw the usual numbers."""
     host = torch.get_rng_state()
     yield
     torch.set_rng_state(host)

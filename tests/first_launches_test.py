@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators work in every mode after the first launches in one mode; see first_launches.py.
+"""Operators work in every mode, whichever mode the first launches used; see first_launches.py.
 
-Each operator is called more often than there are cached objects from earlier launches: in an
-autograd graph, under forward AD and under vmap.
+Each test calls an operator more often than earlier launches have cached objects for it. It does so
+in an autograd graph, under forward AD and under vmap.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from tests.first_launches import LAUNCHES, MODES, REFUSED, matrix
 
 TIMES = 4
 
-# Operators with random results, or whose results do not depend on the matrix.
+# Operators whose results are random or do not depend on the matrix.
 WITHOUT_VALUES = frozenset({"dropout", "rand_like", "normal_", "bernoulli", "randperm"})
 
 WITHOUT_RESULTS = frozenset({"foreach_mul_", "fused optimizer"})
@@ -49,7 +49,7 @@ def test_gradients(name: str) -> None:
         ones = [torch.ones_like(root) for root in roots]
         expected = torch.autograd.grad(roots, theirs, ones)[0]
         for slope in slopes:
-            torch.testing.assert_close(slope, expected, equal_nan=True)  # at poles
+            torch.testing.assert_close(slope, expected, equal_nan=True)  # slopes at poles are NaN
 
 
 @pytest.mark.parametrize("name", LAUNCHES)

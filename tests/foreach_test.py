@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators on lists of tensors: how many kernels run, and lists on two devices."""
+"""Tests operators on lists of tensors: number of kernels, and lists on two devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,14 +24,14 @@ OPERATORS: dict[str, Callable[[list[Tensor], list[Tensor]], Any]] = {
 
 
 def _lists(size: int, dtype: torch.dtype, count: int = 6) -> tuple[list[Tensor], list[Tensor]]:
-    """Returns two lists of CPU tensors; the second contains no zeros."""
+    """Returns two lists of CPU tensors. The second list contains no zeros."""
     ones = [torch.randn(size, dtype=dtype) for _ in range(count)]
     return ones, [torch.rand(size, dtype=dtype) + 0.5 for _ in range(count)]
 
 
 def _kernels(work: Callable[[], Any]) -> list[str]:
-    """Runs the work twice and returns the names of the kernels that it launches."""
-    work()  # the first launch of an operator may differ
+    """Runs `work` twice and returns the names of the kernels that the second run launches."""
+    work()  # the first launch of an operator may use other kernels
     with profile(activities=[ProfilerActivity.PrivateUse1]) as profiler:
         work()
         torch.openreg.synchronize()
@@ -44,7 +44,7 @@ def _kernels(work: Callable[[], Any]) -> list[str]:
     [
         (64, torch.float32, False),
         (64, torch.float64, False),
-        (64, torch.bfloat16, True),  # not on the fast path
+        (64, torch.bfloat16, True),  # not eligible for the fast path
         (4096, torch.float32, True),
     ],
     ids=str,

@@ -61,8 +61,8 @@ assert not torch.openreg._is_in_bad_fork()
 
 
 def test_child_leaves_the_parent_s_memory_alone() -> None:
-    # The child frees tensors, empties the cache, and exits the interpreter. This must not change
-    # the parent's tensors.
+    # The child frees tensors, empties the cache and exits. None of this may change the parent's
+    # tensors.
     child.output(
         FORK
         + """
@@ -117,7 +117,7 @@ use()
 
 
 def test_child_of_a_parent_that_used_autograd() -> None:
-    # Backward starts an autograd thread for each registered device, even if only the CPU is used.
+    # A backward pass starts an autograd thread per registered device, even if it uses only the CPU.
     child.output(
         FORK
         + """

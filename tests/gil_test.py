@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No wait or destructor holds the GIL while it waits, and no device thread takes the GIL.
+"""No wait or destructor blocks while it holds the GIL, and no device thread acquires the GIL.
 
-The proof does not depend on time: the awaited work needs the GIL. A call that holds the GIL while
-it waits never returns, and its process is then killed.
+The tests do not rely on timing: the work that a call waits for needs the GIL. A call that waits
+with the GIL held therefore never returns, and the test kills its process.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ PATIENCE = 60.0  # seconds after which a call counts as hung, including the impo
 
 
 class Process:
-    """Owns a process that runs calls, and replaces it if a call hangs."""
+    """Owns a process that runs calls, and replaces the process if a call hangs."""
 
     def __init__(self) -> None:
         self.peer: Peer | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.amp.GradScaler on the device: steps, state, and implicit waits."""
+"""Tests torch.amp.GradScaler on the device: steps, state, and implicit waits."""
 
 import io
 import warnings
@@ -16,8 +16,8 @@ INF = float("inf")
 
 Optimizers = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-# An optimizer for each implementation of a step in torch. Fused optimizers pass the scale and the
-# infinity flag to the kernel, so they need not wait.
+# An optimizer for each of torch's implementations of a step. Fused optimizers pass the scale and
+# the infinity flag to the kernel. They can therefore run without a wait.
 WAYS: dict[str, Optimizers] = {
     "sgd loop": lambda p: torch.optim.SGD(p, lr=0.5, foreach=False),
     "sgd foreach": lambda p: torch.optim.SGD(p, lr=0.5, foreach=True),
@@ -41,7 +41,7 @@ def new_scaler(**options: Any) -> torch.amp.GradScaler:
 
 
 def backward(scaler: torch.amp.GradScaler, weight: Tensor, factor: float = 1.0) -> None:
-    """Computes scaled gradients. Before scaling, each element of the gradient is `factor`."""
+    """Computes scaled gradients. Each element of an unscaled gradient is `factor`."""
     with torch.autocast(DEVICE):
         loss = (F.linear(ones(1, weight.shape[-1]), weight) * factor).sum()
     torch.autograd.backward(scaler.scale(loss))
@@ -61,7 +61,7 @@ def step(
 
 
 def waits(work: Callable[[], Any]) -> list[str]:
-    """Waits for earlier work, then returns the operators in which `work` made the host wait."""
+    """Waits for earlier work, then returns the operators in which `work` makes the host wait."""
     torch.openreg.synchronize()
     torch.openreg.set_sync_debug_mode("warn")
     try:
@@ -124,7 +124,8 @@ def test_one_gradient_of_many_is_enough_to_skip() -> None:
 def test_scale_grows_after_enough_good_steps() -> None:
     weight = ones(2, 2, grad=True)
     scaler = new_scaler(init_scale=8.0, growth_interval=2, growth_factor=4.0, backoff_factor=0.25)
-    # The third step starts a new series, which the infinity ends.
+    # Two good steps in a row quadruple the scale. The third step is good too, but then an infinity
+    # resets the count.
     for factor, expected in ((1.0, 8.0), (1.0, 32.0), (1.0, 32.0), (INF, 8.0), (1.0, 8.0)):
         step(scaler, weight, factor=factor)
         assert scaler.get_scale() == expected
@@ -133,7 +134,7 @@ def test_scale_grows_after_enough_good_steps() -> None:
 
 
 def test_gradients_that_float16_loses_are_kept() -> None:
-    # The gradient, 2**-26, is a quarter of the smallest positive float16 value.
+    # The gradient is 2**-26, a quarter of the smallest positive float16 value.
     def gradient(scaler: torch.amp.GradScaler) -> float:
         weight = ones(1, grad=True)
         loss = weight.half().float().sum() * 2.0**-26
@@ -172,7 +173,7 @@ def test_only_the_optimizer_with_an_infinity_skips(way: str) -> None:
     scaler.update()
     assert weights[0].tolist() != ones(2, 2).tolist()
     assert weights[1].tolist() == ones(2, 2).tolist()
-    # Both optimizers share one scale, so one infinity reduces it.
+    # Both optimizers share the scale, so a single infinity reduces it.
     assert scaler.get_scale() == 128.0
 
 
@@ -181,7 +182,7 @@ def test_gradients_on_two_devices() -> None:
     optimizer, scaler = torch.optim.SGD(weights, lr=0.5), new_scaler()
     for factor, expected, scale in ((1.0, 0.5, 256.0), (INF, 0.5, 128.0)):
         optimizer.zero_grad()
-        # The infinity is on the device that does not have the scale.
+        # The scale is on device 0, and the infinity is on device 1.
         losses = [weights[0].sum(), weights[1].sum() * factor]
         torch.autograd.backward(scaler.scale(losses))
         scaler.step(optimizer)
@@ -202,7 +203,7 @@ def test_state_is_loaded_from_a_file_into_a_new_scaler() -> None:
     other.load_state_dict(torch.load(file))
     assert other.state_dict() == scaler.state_dict()
     assert other.get_scale() == 128.0
-    # The third good step in a row doubles the scale; two of them preceded the file.
+    # Three good steps in a row double the scale. The first two are recorded in the file.
     step(other, weight)
     assert other.get_scale() == 256.0
 
@@ -221,11 +222,11 @@ def test_disabled_scaler_only_steps() -> None:
     assert weight.tolist() == [[-INF, -INF], [-INF, -INF]]
 
 
-# ------------------------------------------------------------------------------------------- waits
+# ----------------------------------------------------------------------------------- implicit waits
 
 
 def counted(way: str, unscale: bool = False) -> list[str]:
-    """Returns the waits in an optimizer's second step. The first step created its state."""
+    """Returns the waits in an optimizer's second step. The first step creates the state."""
     weights = [ones(2, 2, grad=True) for _ in range(3)]
     optimizer, scaler = WAYS[way](weights), new_scaler()
 
@@ -246,7 +247,7 @@ def counted(way: str, unscale: bool = False) -> list[str]:
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.parametrize("way", WAITING)
 def test_a_step_waits_once(way: str, unscale: bool) -> None:
-    # torch reads the infinity flag with item(), on every device.
+    # On every device, torch reads the infinity flag with item().
     assert counted(way, unscale) == ["aten::_local_scalar_dense"]
 
 
@@ -276,13 +277,13 @@ def test_a_step_waits_once_for_each_device() -> None:
 
 def test_reading_the_scale_waits() -> None:
     scaler, weight = new_scaler(), ones(2, 2, grad=True)
-    assert waits(scaler.get_scale) == []  # nothing was scaled yet: it is a Python number
+    assert waits(scaler.get_scale) == []  # nothing is scaled yet, so the scale is a Python number
     step(scaler, weight)
     assert waits(scaler.get_scale) == ["aten::_local_scalar_dense"]
     assert waits(scaler.state_dict) == ["aten::_local_scalar_dense"] * 2  # scale and count
 
 
-# --------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------- invalid arguments
 
 
 def test_float16_gradients_are_refused() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A function that captures work, and a fixture that waits for the devices after each test."""
+"""Defines capture(), and a fixture that waits for the devices after each test."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch_openreg as torch_openreg
 
-NAP = 100_000_000  # ns
+NAP = 100_000_000  # nanoseconds
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def quiet_devices() -> Iterator[None]:
 
 
 def capture(work: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
-    """Runs `work` once on a separate stream, then captures it. Returns the graph and the result."""
+    """Runs `work` on a separate stream, and then captures it. Returns the graph and the result."""
     side = torch.openreg.Stream()
     side.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(side):

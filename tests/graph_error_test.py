@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graph errors: a capture rejects some calls, and stream, memory and graph remain usable."""
+"""Errors in graphs: invalid calls are rejected, and stream, memory and graph stay usable."""
 
 from collections.abc import Callable
 
@@ -79,7 +79,7 @@ def test_waiting_in_a_capture_is_an_error_and_ends_it(
     with pytest.raises(RuntimeError, match="needs a captured graph"):
         graph.replay()
     assert x.add_(1).tolist() == [1.0] * 16
-    with torch.openreg.graph(graph):  # the same object captures again
+    with torch.openreg.graph(graph):  # the same graph object can capture again
         x.add_(1)
     graph.replay()
     assert x.tolist() == [2.0] * 16

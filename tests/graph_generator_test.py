@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random numbers in graphs: each replay draws the same numbers as eager calls."""
+"""Random numbers in graphs: replays draw the numbers that eager calls draw."""
 
 import pytest
 import torch

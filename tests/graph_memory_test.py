@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graph memory: pools, pinned memory, and memory that is released with a graph."""
+"""Tests the memory of graphs: pools, pinned memory, and the release of memory with a graph."""
 
 import ctypes
 import gc
@@ -53,7 +53,7 @@ def test_memory_is_released_with_the_graph() -> None:
     assert torch.openreg.memory_reserved() >= before + (30 << 20)
     del y
     torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() >= before + (30 << 20)  # kept for replays
+    assert torch.openreg.memory_reserved() >= before + (30 << 20)  # the graph keeps it for replays
     graph.reset()
     torch.openreg.synchronize()
     torch.openreg.empty_cache()
@@ -96,13 +96,13 @@ def test_a_replay_without_its_input_is_optionally_an_error() -> None:
     assert grad.tolist() == [3.0] * 1000
     kept = x[10:]
     del x
-    graph.replay()  # a view keeps the memory
+    graph.replay()  # a view keeps the memory of x alive
     del kept
     with pytest.raises(
         RuntimeError, match=r"1 of the external tensors .*\n.*\(1000,\).*used by aten.add.Tensor"
     ):
         graph.replay()
-    other.data = torch.ones(1000, device="openreg")  # the tensor lives on but has new memory
+    other.data = torch.ones(1000, device="openreg")  # the tensor still exists, with new memory
     with pytest.raises(RuntimeError, match="2 of the external tensors"):
         graph.replay()
     graph.reset()
@@ -239,7 +239,7 @@ def test_nothing_is_left_of_a_capture(work: Callable[[torch.Tensor], None]) -> N
     captures()
     rounds = [captures() for _ in range(5)]
     growth = [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(rounds)]
-    # Take the minimum of several rounds, because a table that grows does so in one of them. A
-    # leaked object would be larger than 32 bytes per capture.
+    # A table that grows does so in one of the rounds, so use the round with the smallest growth. If
+    # captures leaked an object each, the growth would exceed 32 bytes per capture.
     assert min(host for host, *_ in growth) < CAPTURES * 32, growth
     assert rounds[-1][1:] == rounds[0][1:]

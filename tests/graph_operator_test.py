@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Captures torch's operator samples in graphs and compares their replays with the CPU."""
+"""Captures torch's operator samples in graphs, and compares replays with the CPU."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ def _to(value: Any, device: str) -> Any:
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device), value)
 
 
-# The texts of errors that a capture may raise. An operator cannot be captured if its results, their
-# sizes or an error depend on data, if it creates a tensor from host values, or if the sample itself
-# sets the seed.
+# Texts of the errors that a capture may raise. An operator cannot be captured if its results, their
+# sizes or an error depend on data. A capture also rejects operators that create a tensor from host
+# values, and samples that set the seed.
 REFUSALS = ("makes the host wait", "cannot read or change the seed")
 REFUSED = {
     "__getitem__",
@@ -83,11 +83,11 @@ REFUSED = {
 }
 
 
-# The ways to call an operator: without out=, with out= of the same or a wider dtype, or in place.
+# Ways to call an operator: without out=, with out= of the same dtype or a wider one, or in place.
 PLAIN, OUT, WIDER, IN_PLACE = "plain", "out=", "out= of another dtype", "in place"
 
 
-# In-place operators that resize their first argument to a size known only after they have run.
+# These operators resize their first argument in place, to a size that is known only after the run.
 RESIZED_IN_PLACE = {"addbmm"}
 
 
@@ -97,7 +97,7 @@ def _widened(result: torch.Tensor) -> torch.Tensor:
 
 
 def _caller(op: Any, way: str, like: Any) -> Callable[[Any], Any]:
-    """Returns a function that calls `op`. out= is created from `like`, an earlier result."""
+    """Returns a function that calls `op`. Tensors for out= resemble `like`, an earlier result."""
     function = op.get_inplace() if way == IN_PLACE else op
     more = {}
     if way in (OUT, WIDER):
@@ -107,7 +107,7 @@ def _caller(op: Any, way: str, like: Any) -> Callable[[Any], Any]:
 
 
 def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -> str:
-    """Captures one call, replays it with other inputs and compares the results with the CPU."""
+    """Captures a call, replays it with other inputs, and compares the results with the CPU."""
     arguments = (sample.input, sample.args, sample.kwargs)
     theirs = _to(arguments, "cpu")
     ours = _to(arguments, "openreg")
@@ -121,7 +121,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
         for _ in range(3):  # the first calls cache output metadata
             call(_pytree.tree_map_only(torch.Tensor, torch.clone, ours))
         for tensor in tensors:
-            tensor.zero_()  # the replay must use values that differ from those of the capture
+            tensor.zero_()  # the values of the capture must differ from those of the replay
         torch.openreg.synchronize()
     except Exception:
         return "not supported eagerly, or out= cannot be written to"
@@ -136,7 +136,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
     if any(ours.shape != origin.shape for ours, origin in zip(tensors, kept, strict=True)):
         return "changes sizes in place"
     for _ in range(2):
-        # Clear the results before the arguments are set: an in-place result is an argument.
+        # Clear the results before setting the arguments, because an in-place result is an argument.
         for leaf in _pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and way != PLAIN:
                 leaf.zero_()
@@ -163,10 +163,10 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
 # Operators whose results are undefined.
 WITHOUT_DEFINED_RESULT = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
 WITHOUT_DEFINED_RESULT |= {"new_empty_strided"}
-# The samples of as_strided read storage outside their tensors, which a copy to the device lacks.
+# The samples of as_strided read outside their tensors, and a copy to the device lacks that memory.
 WITHOUT_DEFINED_RESULT |= {"as_strided"}
 
-# The CPU kernels for tril and triu write out of bounds if out= has a different dtype.
+# If out= has a different dtype, the CPU kernels of tril and triu write out of bounds.
 WITHOUT_OUT = {(WIDER, "tril"), (WIDER, "triu")}
 
 
@@ -221,7 +221,7 @@ def test_operators_replay_as_the_cpu_runs_them(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
-    """With the same seed, replays draw the same numbers as eager mode, and each draws new ones."""
+    """With equal seeds, replays draw the numbers of eager mode. Each replay draws new numbers."""
     wrong, same = [], 0
     for op in filter(_is_random, op_db):
         if dtype not in op.dtypes:
@@ -273,7 +273,7 @@ def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
 
 @contextmanager
 def unseeded() -> Iterator[None]:
-    """Removes the calls of manual_seed from the samples, because a capture rejects them."""
+    """Removes calls of manual_seed from the samples, because a capture rejects such calls."""
     with mock.patch.object(
         common_methods_invocations, "wrapper_set_seed", lambda f, *a, **k: f(*a, **k)
     ):
@@ -281,7 +281,7 @@ def unseeded() -> Iterator[None]:
 
 
 def test_errors_during_a_capture_leave_the_stream_usable() -> None:
-    """torch's error inputs raise an error at the call or the replay. A later capture must work."""
+    """Captures torch's invalid calls, which raise errors. A later capture must still work."""
     seen, wrong = 0, []
     x = torch.zeros(3, device="openreg")
     for op in op_db:
@@ -329,11 +329,11 @@ def test_errors_during_a_capture_leave_the_stream_usable() -> None:
         (way, layout)
         for way in ("read", "written")
         for layout in ("contiguous", "transposed", "with gaps", "expanded", "empty")
-        if (way, layout) != ("written", "expanded")  # rejected: elements share memory
+        if (way, layout) != ("written", "expanded")  # rejected, because elements share memory
     ],
 )
 def test_copies_of_pinned_memory_are_replayed(way: str, host: torch.dtype, layout: str) -> None:
-    """A capture records direct copies of pinned memory, and rejects copies that would wait."""
+    """A capture records direct copies of pinned memory, and rejects copies that wait."""
     pinned = {
         "contiguous": lambda: torch.zeros(6, 8, dtype=host).pin_memory(),
         "transposed": lambda: torch.zeros(8, 6, dtype=host).pin_memory().t(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs: a capture runs nothing, and a replay does what the program would have done."""
+"""A capture runs nothing, and a replay does what the captured program would have done."""
 
 import gc
 import threading
@@ -118,7 +118,7 @@ def test_timed_events_measure_each_replay() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_numbers_beside_tensors_are_there_at_each_replay(dtype: torch.dtype) -> None:
-    """Replays use the scalar although the CPU's 16-bit kernels remove it from their iterator."""
+    """Replays keep scalar operands, although 16-bit CPU kernels remove them from their iterator."""
     x = torch.randn(40, device="openreg", dtype=dtype)
 
     def step() -> list[torch.Tensor]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs of training steps, and graphed callables."""
+"""Tests graphs of training steps, and graphed callables."""
 
 import copy
 
@@ -81,7 +81,7 @@ def test_graphed_callables() -> None:
             assert mine.grad is not None
             torch.testing.assert_close(mine.grad.cpu(), other.grad)
     graphed_first.eval()
-    torch.testing.assert_close(  # without the graph, so any shape works
+    torch.testing.assert_close(  # runs without the graph, so any shape is valid
         graphed_first(torch.ones(2, 8, device="openreg")).detach().cpu(),
         plain_first(torch.ones(2, 8)).detach(),
     )

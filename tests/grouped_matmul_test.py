@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Grouped matrix products. quantization_test.py tests what all such products have in common."""
+"""Tests grouped matrix products. Tests shared by all products are in quantization_test.py."""
 
 from typing import Any
 
@@ -36,7 +36,8 @@ def test_grouped_mm(
     right = torch.randn(*([groups] if dims[1] == 3 else []), k, n).to(dtype)
     if columns:
         right = right.mT.contiguous().mT
-    # Groups divide the left matrix's rows, the right one's columns, or the contracted dimension.
+    # The offsets split the left matrix's rows, the right matrix's columns, or the contracted
+    # dimension.
     length = {(2, 3): m, (3, 3): 0, (3, 2): n, (2, 2): k}[dims]
     ends = sorted(min(cut, length) for cut in cuts[:groups])
     ends[-1] = length
@@ -50,7 +51,7 @@ def test_grouped_mm(
 
 
 def test_offsets_of_groups_may_be_wrong() -> None:
-    """As on the CPU, elements outside all groups are undefined; too large offsets are ignored."""
+    """Elements outside all groups are undefined and too large offsets ignored, as on the CPU."""
     a, b = torch.randn(8, 16), torch.randn(3, 16, 8)
     for ends, rows in (([1, 2, 5], 5), ([1, 2, 9], 8), ([3, 2, 8], 8)):
         offsets = torch.tensor(ends, dtype=torch.int32)

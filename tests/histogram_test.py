@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""histc supports integers, as on accelerators, and other dtypes, as on the CPU."""
+"""histc supports integers, as on accelerators, and the other dtypes that it supports on the CPU."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_the_largest_integers() -> None:
 
 
 def test_how_often_experts_are_chosen() -> None:
-    """Counts how often each expert is chosen, as transformers does on all devices but the CPU."""
+    """Counts how often experts are chosen, as transformers does on all devices but the CPU."""
     experts = torch.tensor([[0, 3], [3, 1], [3, 7]], device="openreg")
     counts = torch.histc(experts.int().flatten(), bins=8, min=0, max=7)
     assert counts.tolist() == [1, 1, 0, 3, 0, 0, 0, 1]
@@ -73,7 +73,7 @@ def test_views_and_results_with_gaps() -> None:
 
 def test_does_not_wait() -> None:
     x = torch.tensor([1, 2, 2, 9], device="openreg")
-    x.histc(3, 0, 9)  # warm-up
+    x.histc(3, 0, 9)  # warm-up: the first call may wait
     torch.openreg.synchronize()
     torch.openreg._sleep(200_000_000)
     found = x.histc(3, 0, 9)

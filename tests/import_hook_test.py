@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Actions that wait for an import: device attention in torch.distributed.tensor."""
+"""Tests code that runs when a module is imported, and its use for torch.distributed.tensor."""
 
 import importlib
 import importlib.util
@@ -102,12 +102,12 @@ def test_another_torch_than_expected(change: str, reason: str) -> None:
     assert "attention.py supports torch 2.13" in printed
 
 
-# -------------------------------------------------------------------------------- the hook alone
+# -------------------------------------------------------- the import hook without torch.distributed
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields a folder on sys.path. After the test, removes imported modules and all hooks."""
+    """Yields a folder on sys.path. Afterwards, removes the imported modules and all hooks."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
@@ -130,7 +130,7 @@ def test_the_call_follows_the_import(folder: Path) -> None:
     module = importlib.import_module("hooked")
     importlib.import_module("hooked")
     assert seen == [1]
-    # The module must have the same loader and source as without the hook.
+    # The hook must not change the module's loader and source.
     assert type(module.__loader__) is SourceFileLoader
     assert module.__spec__ is not None
     assert module.__spec__.loader is module.__loader__

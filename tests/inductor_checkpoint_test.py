@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.utils.checkpoint in generated code: backward repeats the same random numbers."""
+"""torch.utils.checkpoint in generated code: backward uses the same random numbers as forward."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 
 class Attention(nn.Module):
-    """Self-attention with a residual path, which is recomputed in backward."""
+    """Self-attention with a residual connection, which is recomputed in backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ def test_attention(mode: str) -> None:
     theirs = Attention()
     ours = copy.deepcopy(theirs).to(DEVICE)
     compiled = torch.compile(ours, fullgraph=True, mode=mode)
-    for _ in range(4):  # "reduce-overhead" captures the third call
+    for _ in range(4):  # with "reduce-overhead", the third call is captured
         x = torch.randn(2, 12, 32)
         expected = theirs(x).square().sum()
         expected.backward()
         result, codes = run_fw_bw_and_get_code(lambda x=x: compiled(x.to(DEVICE)).square().sum())
-        # Without dropout, no random numbers are used.
+        # Without dropout, the code uses no random numbers.
         assert "graphsafe_run_with_rng_state" not in "".join(codes)
         assert_close(result.cpu(), expected, rtol=1e-4, atol=1e-4)
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -64,7 +64,7 @@ def test_attention(mode: str) -> None:
         assert_close(mine.grad.cpu(), other.grad, rtol=1e-3, atol=1e-3)
 
 
-# torch generates code for the first two, and calls operators for the others.
+# torch generates code for dropout and bernoulli. For the others, it calls operators.
 RANDOM: dict[str, Callable[[Tensor], Tensor]] = {
     "dropout": lambda x: F.dropout(torch.ones_like(x)),
     "bernoulli": lambda x: torch.bernoulli(torch.full_like(x, 0.5)),
@@ -78,7 +78,7 @@ RANDOM: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers(name: str) -> None:
-    """The gradient of each call has the numbers of its own forward."""
+    """The gradient of each call uses the random numbers of the call's own forward pass."""
 
     @torch.compile(fullgraph=True)
     def function(x: Tensor) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile(model) on the device: generated kernels, compared with eager mode on the CPU.
+"""Tests torch.compile on the device: compares generated kernels with eager mode on the CPU.
 
 Each C++ compilation takes seconds, so a test compiles as few kernels as possible.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._inductor.compile_fx  # this registers the device
+import torch._inductor.compile_fx  # registers the device
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
@@ -46,7 +46,7 @@ def moved(value: Any, device: str) -> Any:
 
 
 def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **options: Any) -> str:
-    """Compares the compiled function on the device with the function on the CPU.
+    """Compares a compiled function on the device with eager mode on the CPU.
 
     Returns:
         The generated code.
@@ -83,7 +83,7 @@ def test_large_kernels_are_parallel() -> None:
     try:
         code = check(function, random(512, 1024), rtol=1e-4, atol=1e-2)
         assert "#pragma omp parallel num_threads(openreg_generated::team(2))" in code
-        torch.set_num_threads(1)  # kernels use the number of threads of the launch
+        torch.set_num_threads(1)  # a kernel uses the number of threads set at its launch
         x = random(512, 1024)
         torch.testing.assert_close(torch.compile(function)(x.to(DEVICE))[0].cpu(), function(x)[0])
     finally:
@@ -99,7 +99,7 @@ def test_results_are_ordered_with_operators_and_streams() -> None:
     with torch.openreg.stream(side):
         torch.openreg._sleep(20_000_000)
         x.add_(1)
-        result = compiled(x)  # after the addition
+        result = compiled(x)  # must run after the addition
         assert not side.query()
     torch.openreg.current_stream().wait_stream(side)
     assert result.sum().item() == 3000
@@ -301,7 +301,7 @@ def test_two_devices_and_the_host_in_one_graph() -> None:
 
 
 def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
-    """Documents a torch defect that affects every device. docs/compile.md has the workaround."""
+    """Documents a defect of torch that affects every device. docs/compile.md has a workaround."""
 
     def without_index(scale: float) -> Tensor:
         return torch.full((3,), scale, device=DEVICE) * 2
@@ -315,7 +315,7 @@ def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
         torch.openreg.set_device(index)
         device = torch.device(DEVICE, torch.openreg.current_device())
         assert second(1.5, device).device == without_index(1.5).device == device
-        # If torch fixes the defect, the index is 1. Then delete the section in docs/compile.md.
+        # Once torch fixes the defect, the index is 1. Then delete the section in docs/compile.md.
         assert first(1.5).device.index == 0
 
 
@@ -350,7 +350,7 @@ def test_loops_that_other_devices_reorder() -> None:
 def test_expensive_results_are_kept() -> None:
     code = check(lambda x: torch.softmax(x * 2 + 1, -1) * x, random(64, 128))
     vectors = [line for line in code.splitlines() if ".exp()" in line and "Vectorized" not in line]
-    assert len(vectors) <= 2  # in the main loop and its tail, not once per use
+    assert len(vectors) <= 2  # one in the main loop and one in its tail, but not one per use
 
 
 @pytest.mark.parametrize("rows", [4, 4096])
@@ -433,7 +433,7 @@ def test_compiled_by_worker_processes() -> None:
 
 
 def test_second_process_uses_the_caches() -> None:
-    # No other test compiles this function, so the first process does not find it in the caches.
+    # No other test compiles this function, so the first process cannot find it in the caches.
     program = """
         import torch
         from torch._dynamo.utils import counters
@@ -450,7 +450,7 @@ def test_second_process_uses_the_caches() -> None:
 
 def test_no_compiler_is_said_clearly() -> None:
     def function(x: Tensor) -> Tensor:
-        return x.cos() + 1.1875  # in no cache, because no other test computes it
+        return x.cos() + 1.1875  # in no cache, because no other test computes this
 
     x = torch.ones(3, device=DEVICE)
     with config.patch({"cpp.cxx": ("no_such_compiler",)}):
@@ -516,7 +516,7 @@ def test_nothing_of_torch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"passes": ["fold"]}
     compiled = torch.compile(lambda x: x * 2 * 3, backend="openreg", options=options)
     assert compiled(torch.ones(2, device=DEVICE)).tolist() == [6, 6]
-    # torch's own set_group_algorithm_for_combo_kernels() stores this function.
+    # torch's own set_group_algorithm_for_combo_kernels() stores this function in the class.
     given = {"ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels"}
     assert _replaced() == given
     ours: Any = get_scheduling_for_device(DEVICE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events shared between processes."""
+"""Tests events that processes share."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ import torch
 from tests import peer
 from tests.peer import Peer
 
-NAP = 300_000_000  # ns
+NAP = 300_000_000  # nanoseconds
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def other() -> Iterator[Peer]:
 def test_another_process_waits_on_the_host(other: Peer) -> None:
     event = torch.openreg.Event(interprocess=True)
     other.call(peer.open_event, "e", event.ipc_handle())
-    assert other.call(peer.query, "e")  # never recorded
+    assert other.call(peer.query, "e")  # never recorded, so there is nothing to wait for
     torch.openreg._sleep(NAP)
     event.record()
     assert not other.call(peer.query, "e")
@@ -30,10 +30,10 @@ def test_another_process_waits_on_the_host(other: Peer) -> None:
     assert event.query()
     assert other.call(peer.query, "e")
     torch.openreg._sleep(NAP)
-    assert torch.openreg.current_stream().record_event(event) is event  # record it again
+    assert torch.openreg.current_stream().record_event(event) is event  # records the event again
     assert not other.call(peer.query, "e")
     other.call(peer.wait, "e")
-    event.synchronize()  # the stream's position may be updated after the event
+    event.synchronize()  # the event may complete before the stream's position is updated
     assert torch.openreg.current_stream().query()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Legacy types such as torch.openreg.FloatTensor and torch.openreg.FloatStorage."""
+"""Tests legacy types such as torch.openreg.FloatTensor and torch.openreg.FloatStorage."""
 
 import io
 import warnings
@@ -76,7 +76,7 @@ def test_names_of_storage_types(name: str, dtype: torch.dtype) -> None:
     assert tensor.storage_type() is kind
     assert storage.pickle_storage_type() == name
     assert storage.cpu().type() == f"torch.{name}"
-    # As on other devices, a storage is not an instance of the type that type() reports.
+    # As on other devices, a storage is not an instance of the type that its type() reports.
     assert torch.typename(storage) == "torch.storage.TypedStorage"
     assert torch.typename(tensor.untyped_storage()) == "torch.storage.UntypedStorage"
 

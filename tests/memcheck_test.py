@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memcheck finds invalid writes and leaks, and does not affect correct programs.
+"""Memcheck finds invalid writes and leaks, and does not change the results of correct programs.
 
-Each test uses a separate process, because memcheck is enabled at process start. The programs make
-invalid writes with the driver's fills: the driver checks only the bounds of the allocator's
-segments, and therefore permits writes outside a tensor.
+Each test uses a separate process, because memcheck is enabled at process start. The invalid writes
+are fills by the driver. The driver checks only the bounds of the allocator's segments, so it
+permits writes outside a tensor.
 """
 
 import subprocess
@@ -42,14 +42,14 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def output(code: str) -> str:
-    """Runs a program, which must succeed and write nothing to stderr, and returns its output."""
+    """Runs a program and returns its output. It must succeed and print nothing to stderr."""
     done = run(code)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout.strip()
 
 
-# ---------------------------------------------------------------------------- faults
+# ------------------------------------------------------------- invalid writes that must be reported
 
 
 def test_an_overrun_is_reported_at_the_next_wait() -> None:
@@ -170,7 +170,7 @@ ctypes.memset(pointer + 3, 0, 1)
     assert f"block {done.stdout.strip()} of 1000 bytes in it, which is free" in done.stderr
 
 
-# ---------------------------------------------------------------------------- leaks
+# ---------------------------------------------------------------------- leaks that must be reported
 
 
 def test_leaks_lists_held_memory() -> None:
@@ -220,7 +220,7 @@ sys.modules["kept"] = model.weight
     )
 
 
-# -------------------------------------------------------------------------- correct programs
+# --------------------------------------------------------------------------------- correct programs
 
 
 def test_training_is_the_same() -> None:
@@ -323,7 +323,7 @@ print([e["action"] for e in torch.openreg.memory._snapshot()["device_traces"][0]
     assert int(done.stdout) >= 1
 
 
-# ---------------------------------------------------------------------------- settings
+# ----------------------------------------------------------------------------- settings of memcheck
 
 
 def test_without_it_questions_are_refused() -> None:
@@ -349,8 +349,8 @@ def test_wrong_values_are_refused() -> None:
 
 
 def test_threads_free_memory_while_a_queue_is_full() -> None:
-    # One thread waits for room in the queue, without the GIL. The other thread then waits for the
-    # first one. It must release the GIL meanwhile, because the first one needs it to continue.
+    # One thread waits for room in the queue, with the GIL released, but needs the GIL to continue.
+    # The other thread waits for the first one, and must release the GIL during this wait.
     text = output(
         """
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory history and snapshots match the program and statistics, and torch's tools read them."""
+"""Histories and snapshots match the program and the statistics, and torch's tools can read them."""
 
 import gc
 import pickle
@@ -54,7 +54,7 @@ def make(size: int = 1000) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device="openreg")
 
 
-# ---------------------------------------------------------------------------- events
+# ---------------------------------------------------------------------------------- recorded events
 
 
 def test_an_allocation_and_its_free() -> None:
@@ -192,7 +192,7 @@ def test_threads_are_recorded() -> None:
     assert held <= {event["addr"] for event in events(action="alloc")}
 
 
-# ---------------------------------------------------------------------------- settings
+# -------------------------------------------------------------------------- settings of the history
 
 
 def test_the_oldest_events_are_dropped() -> None:
@@ -322,11 +322,11 @@ def test_the_end_of_a_process_that_records() -> None:
     )
 
 
-# ---------------------------------------------------------------------------- state
+# --------------------------------------------------------------------------- snapshots of the state
 
 
 def train() -> torch.nn.Module:
-    """Trains a model and returns it. This allocates blocks of all kinds and frees some of them."""
+    """Trains a model and returns it. The training allocates blocks of all kinds and frees some."""
     model = torch.nn.Sequential(
         torch.nn.Linear(300, 2000), torch.nn.ReLU(), torch.nn.Linear(2000, 10)
     ).to("openreg")
@@ -383,7 +383,7 @@ def test_the_events_lead_to_the_state() -> None:
             assert event["addr"] not in held
             held[event["addr"]] = event["size"]
         elif event["action"] == "free_completed":
-            held.pop(event["addr"], None)  # the block may be older than the history
+            held.pop(event["addr"], None)  # its allocation may precede the history
     blocks = [
         block
         for segment in memory._snapshot(0)["segments"]
@@ -411,7 +411,7 @@ def test_the_segments_of_a_pool() -> None:
     torch.openreg.empty_cache()
 
 
-# ---------------------------------------------------------------------------- torch's tools
+# ---------------------------------------------------------------------- torch's tools for snapshots
 
 
 def test_torchs_tools_read_it(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
         for block in segment["blocks"]
         if block["state"] == "active_allocated"
     )
-    summary = viz.segsum(snapshot)  # also checks the sums
+    summary = viz.segsum(snapshot)  # segsum() also checks the sums
     assert f"total_allocated: {viz.Bytes(allocated)}" in summary
     assert f"segments: {len(snapshot['segments'])}" in summary
 
@@ -454,7 +454,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
     assert {parameter.data_ptr() for parameter in model.parameters()} <= left
 
     def lines_of(text: str) -> str:
-        return text  # torch's default would run a script that draws an image
+        return text  # replaces torch's default, a script that draws an image
 
     flames = viz.memory(snapshot, format_flamegraph=lines_of).splitlines()
     assert all(line.startswith("stream_") for line in flames)

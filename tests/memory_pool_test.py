@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Private memory pools: which allocations use them, nesting, threads, and release."""
+"""Tests private memory pools: which allocations use them, nesting, threads, and release."""
 
 import gc
 import threading
@@ -166,7 +166,7 @@ def test_a_pool_of_another_device() -> None:
     assert torch.openreg.memory_reserved(1) >= before + 30 * MB
     address = here.data_ptr()
     del here, there
-    assert tensor(30).data_ptr() == address  # device 0 was not redirected
+    assert tensor(30).data_ptr() == address  # allocations on device 0 do not use the pool
 
 
 def test_bad_arguments() -> None:
@@ -192,7 +192,7 @@ def test_a_pool_that_splits_nothing() -> None:
     assert held[2].sum().item() == 5
     with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
         first, second = tensor(3), tensor(3)
-    assert abs(second.data_ptr() - first.data_ptr()) == 3 * MB  # one segment for both
+    assert abs(second.data_ptr() - first.data_ptr()) == 3 * MB  # both are in the same segment
 
 
 def test_other_allocations_use_a_pool_if_memory_runs_out() -> None:
@@ -271,7 +271,7 @@ def test_a_dropped_pool_releases_its_memory() -> None:
     del pool
     assert torch.openreg.memory_reserved() == before + 40 * MB
     del kept
-    other = tensor(30)  # allocates a segment
+    other = tensor(30)  # allocates a new segment
     assert torch.openreg.memory_reserved() == before + 30 * MB
     del other
 
@@ -288,5 +288,5 @@ def test_a_pool_whose_stream_is_busy_is_dropped_without_a_wait() -> None:
     assert not torch.openreg.current_stream().query()
     torch.openreg.synchronize()
     another = torch.openreg.MemPool()
-    del another  # dropping a pool also releases pools that were dropped while busy
+    del another  # dropping a pool also releases earlier pools that were dropped while busy
     assert torch.openreg.memory_reserved() == before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory statistics of each device: allocated and reserved bytes, peaks and limits."""
+"""Tests memory statistics of each device: allocated and reserved bytes, peaks and limits."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ def _fresh_figures() -> None:
     gc.collect()
     for index in range(torch.openreg.device_count()):
         torch.openreg.synchronize(index)
-        torch.empty(1, device=f"openreg:{index}")  # the allocator starts to count on first use
+        torch.empty(1, device=f"openreg:{index}")  # the allocator counts from its first use
     torch.openreg.empty_cache()
     for index in range(torch.openreg.device_count()):
         torch.openreg.reset_peak_memory_stats(index)
@@ -179,7 +179,7 @@ def test_before_the_first_use_there_is_nothing() -> None:
 
 
 def memory_files() -> int:
-    """Returns the number of bytes that the devices use, which are the pages of their files."""
+    """Returns how many bytes the devices use: the pages of the files that hold their memory."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{name}"
@@ -187,7 +187,7 @@ def memory_files() -> int:
             if "memfd:" in os.readlink(path):
                 total += os.stat(path).st_blocks * 512
         except FileNotFoundError:
-            pass  # the file was closed in the meantime
+            pass  # the file was closed after listdir
     return total
 
 

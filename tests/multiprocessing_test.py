@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors shared by several processes: no copies are made, and any process can keep the memory."""
+"""Processes share tensors without copies, and each process can keep the memory alive."""
 
 import ctypes
 import gc
@@ -158,7 +158,7 @@ def test_returned_tensor_is_the_same_memory(other: Peer) -> None:
     del tensor
     gc.collect()
     torch.openreg.ipc_collect()
-    back = other.call(peer.give, "t")  # returns to its owner, which had released it
+    back = other.call(peer.give, "t")  # returns to its owner, which has released it
     assert back.data_ptr() == pointer
     other.call(peer.drop, "t")
     assert back.add_(1).tolist() == [2.0] * 100
@@ -198,7 +198,7 @@ def test_memory_outlives_its_killed_owner(other: Peer) -> None:
         torch.openreg.synchronize()
         third.kill()
     assert tensor.add_(1).tolist() == [8.0] * 1000
-    other.call(peer.keep, "t", tensor)  # it can be exported again
+    other.call(peer.keep, "t", tensor)  # the tensor can be exported again
     assert other.call(peer.values, "t") == [8.0] * 1000
     other.call(peer.drop, "t")
 
@@ -305,7 +305,7 @@ def test_invalid_handle_of_a_storage_is_rejected(other: Peer) -> None:
     with pytest.raises(ValueError, match="400 bytes cannot be imported as a storage of 4000"):
         _rebuild_storage(kind, _C.export_storage(storage), 4000, 0)
     del storage
-    assert allocated() > before  # the handle for the wrong device, never imported, keeps memory
+    assert allocated() > before  # a handle that was never imported keeps its memory
     other.call(peer.keep, "t", torch.ones(3, device="openreg"))
     assert other.call(peer.values, "t") == [1.0] * 3
     other.call(peer.drop, "t")
@@ -342,7 +342,7 @@ def _through(queue: Any, back: Any, tensor: torch.Tensor) -> None:
     received.add_(tensor)
     torch.openreg.synchronize()
     back.put(received)
-    assert queue.get() == "read"  # the sender must live until the receiver has read its memory
+    assert queue.get() == "read"  # the sender must run until the receiver has read its memory
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each Python package names the device and the package in one place, so that a rename is easy."""
+"""Each Python package defines the device's and its own name in one place, to make a rename easy."""
 
 import ast
 import importlib.util
@@ -11,8 +11,8 @@ import pytest
 
 PACKAGES = ["torch_openreg", "torch_openreg_autoload", "torch_openreg_compile", "openreg_graph"]
 
-# Matches the device's name alone, as the module's name, or with an index, but not the prefix
-# "openreg: " in error messages. Also matches the package's name.
+# Matches the device's name: alone, as the name of the module, or with an index. Does not match the
+# prefix "openreg: " in error messages. Also matches the package's name.
 NAME = re.compile(r"^openreg$|\btorch\.openreg\b|\bopenreg:(\d|$)|\btorch_openreg")
 
 
@@ -25,7 +25,7 @@ def sources(package: str) -> list[Path]:
 
 
 def documentation(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yields the docstrings and other strings that are statements."""
+    """Yields docstrings, and all other strings that are statements."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr):
             yield node.value

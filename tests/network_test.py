@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks train on the device as on the CPU, step by step, without waiting for fallbacks."""
+"""Networks train step by step as on the CPU, and no fallback makes the host wait."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ STEPS = 4
 
 
 class Residual(nn.Module):
-    """A small residual network with all kinds of convolutions."""
+    """A small residual network that uses all kinds of convolutions."""
 
     def __init__(self, normalization: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Residual(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A classifier of token sequences: embeddings, a transformer encoder, and a mean."""
+    """A classifier of token sequences with embeddings, a transformer encoder, and a mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Classifier(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent network over a sequence, with a classifier on its last state."""
+    """A recurrent network over a sequence. A linear layer classifies its last state."""
 
     def __init__(self, kind: Callable[..., nn.Module]) -> None:
         super().__init__()
@@ -146,8 +146,8 @@ def test_trains_like_the_cpu_and_does_not_wait(name: str, optimizer: str) -> Non
     for (key, mine), other in zip(
         ours.state_dict().items(), theirs.state_dict().values(), strict=True
     ):
-        # Adam divides by a gradient's magnitude, so rounding errors in a small gradient change a
-        # whole step.
+        # Adam divides by the magnitude of a gradient. If the gradient is small, rounding errors can
+        # therefore change the whole step.
         torch.testing.assert_close(mine.cpu(), other, rtol=2e-2, atol=2e-2, msg=key)
 
 
@@ -192,7 +192,7 @@ def test_parameters_that_move_stay_the_same_objects() -> None:
     layer.to("openreg")
     assert layer.weight is weight
     layer(torch.ones(1, 3, device="openreg")).sum().backward()
-    optimizer.step()  # the optimizer got the parameters when they were on the CPU
+    optimizer.step()  # the optimizer was created when the parameters were on the CPU
     assert torch.equal(layer.weight.detach().cpu(), before - 1)
     layer.cpu()
     assert layer.weight is weight

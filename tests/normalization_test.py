@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Batch, layer, group, instance and RMS normalization, with their gradients and statistics."""
+"""Tests batch, layer, group, instance and RMS normalization, with gradients and statistics."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,8 +21,8 @@ aten = torch.ops.aten
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    # The device runs small kernels with one thread. The CPU would distribute even a few rows over
-    # threads, each with a 16-bit sum, and would round differently.
+    # The device runs small kernels on one thread. The CPU would distribute even a few rows over
+    # several threads, each with a 16-bit sum, and round differently.
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -66,7 +66,7 @@ def test_batch_norm(
     layout: str,
 ) -> None:
     torch.manual_seed(0)
-    sizes[0] += 1  # torch rejects batches with one value per channel
+    sizes[0] += 1  # torch rejects batches that have only one value per channel
     parameter = _parameter_dtype(dtype, mixed)
     channels = sizes[1]
     tensors: list[Any] = [_data(sizes, dtype, layout)]
@@ -188,7 +188,7 @@ def test_group_norm(
     if affine:
         tensors[1] = torch.rand(channels).to(parameter).requires_grad_()
         tensors[2] = torch.randn(channels).to(parameter).requires_grad_()
-    # Do not compare strides: on out-of-tree devices, torch's formula makes the gradient contiguous.
+    # Do not compare strides: torch's formula makes the gradient contiguous on out-of-tree devices.
     check(lambda x, w, b: functional.group_norm(x, groups, w, b), *tensors, strides=False)
     check(lambda x, w, b: functional.group_norm(x, groups, w, b), *tensors, backward=False)
 
@@ -247,7 +247,7 @@ def test_does_not_wait() -> None:
 
 
 def _merge(parts: list[Tensor], eps: float, **running: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns a batch's statistics, gathered from its parts as SyncBatchNorm does."""
+    """Returns a batch's statistics, merged from the parts as in SyncBatchNorm."""
     each = [torch.batch_norm_stats(part, eps) for part in parts]
     counts = torch.tensor([part.numel() // part.size(1) for part in parts], device=DEVICE)
     return torch.batch_norm_gather_stats_with_counts(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results that are written to a caller's tensor: out=."""
+"""Tests results that are written to a caller's tensor (out=)."""
 
 import warnings
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-# This also registers Python meta kernels, whose checks of out= are weaker than torch's own.
+# This import also registers Python meta kernels, which check out= less strictly than torch's own.
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.differential import DEVICE, assert_same, check, check_error, to_device
@@ -73,7 +73,7 @@ def test_a_result_that_overlaps_is_refused() -> None:
 
 
 def test_narrow_copy_respects_the_layout_of_its_result() -> None:
-    # Do not compare with the CPU, whose kernel treats every result as contiguous.
+    # Do not compare with the CPU: its kernel treats every result as contiguous.
     x = torch.arange(12.0).view(4, 3)
     out = torch.zeros(3, 2, device=DEVICE).t()
     assert torch.narrow_copy(to_device(x), 0, 1, 2, out=out) is out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators with cached output metadata: the host waits only for the first call."""
+"""If output metadata is cached, only an operator's first call makes the host wait."""
 
 from collections.abc import Callable, Iterator
 
@@ -25,12 +25,12 @@ def _fresh() -> Iterator[None]:
 
 
 def reals(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Make:
-    """Returns a function that makes random arguments that require gradients."""
+    """Returns a function that creates random arguments that require gradients."""
     return lambda: tuple(torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes)
 
 
 def plain(*shapes: tuple[int, ...]) -> Make:
-    """Returns a function that makes random arguments that do not require gradients."""
+    """Returns a function that creates random arguments that do not require gradients."""
     return lambda: tuple(torch.randn(shape) for shape in shapes)
 
 
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         lambda x, t: torch.ctc_loss(x, t, (9, 8), (3, 2)),
         _ctc,
     ),
-    # No gradients: torch's gradient formulas for the next three operators read data on the host.
+    # These three require no gradients: torch's gradient formulas for them read data on the host.
     "prod": (lambda x: x.prod(), plain((3, 4))),
     "median": (lambda x: x.median(), plain((3, 5))),
     "masked_scatter": (
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
     "logcumsumexp": (lambda x: x.logcumsumexp(1), reals((3, 5))),
     "nansum": (lambda x: x.nansum(1), reals((3, 5))),
     "trace": (lambda x: x.trace(), reals((4, 5))),
-    # One tensor, which requires gradients, is both the input and out=.
+    # The input requires gradients and is also the output.
     "i0_": (lambda x: (x * 1).i0_(), reals((5,))),
     "histc": (lambda x: x.histc(4, -1, 1), plain((20,))),
     "searchsorted": (lambda x, y: torch.searchsorted(x.cumsum(0).abs(), y), plain((9,), (4,))),
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         reals((1, 2, 3, 4, 3), (2, 3, 2, 2, 2)),
     ),
     "pixel_shuffle": (lambda x: functional.pixel_shuffle(x, 2), reals((2, 8, 3, 3))),
-    # Structured operators never wait; cached metadata replaces their meta kernel.
+    # Structured operators never wait. Cached metadata replaces the call of their meta kernel.
     "lgamma": (torch.lgamma, reals((3, 4))),
     "lgamma_": (lambda x: x.lgamma_(), plain((4, 3))),
     "upsample": (
@@ -315,7 +315,7 @@ def test_arguments_may_change_after_the_call() -> None:
 
 
 def test_sizes_that_depend_on_data() -> None:
-    """The host waits in every call whose output size depends on data."""
+    """The host waits in every call of an operator whose output size depends on data."""
     for data, size in (([1, 1, 2], 2), ([4, 5, 6], 3), ([0, 0, 0], 1)):
         x = torch.tensor(data, device=DEVICE)
         assert torch.unique(x).numel() == size
@@ -324,7 +324,7 @@ def test_sizes_that_depend_on_data() -> None:
         assert torch.masked_select(x, x > 1).numel() == sum(number > 1 for number in data)
         assert torch.repeat_interleave(x).numel() == sum(data)
     assert synchronous()["aten::bincount"] == 3
-    # torch does not tag this operator, although its output size is the sum of its lengths.
+    # torch does not tag this operator, although the sum of the lengths determines its output size.
     for lengths in ([0, 1, 3], [0, 2, 4], [0, 1, 2]):
         offsets = [torch.tensor(lengths, device=DEVICE)]
         dense = torch.ones(2, 2, 3, device=DEVICE)
@@ -343,7 +343,7 @@ def test_lengths_on_the_cpu_are_checked() -> None:
 
 
 def test_a_broken_promise_is_an_error_and_then_waits() -> None:
-    """An untagged operator whose output size depends on data raises an error once, then waits."""
+    """If an untagged operator's output size depends on data, one call raises; later ones wait."""
     done = child.run(
         """
         import torch

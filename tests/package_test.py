@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package: the names that its import adds to torch, and the state that it does not change."""
+"""Tests which names importing the package adds to torch, and which state it leaves unchanged."""
 
 import importlib.metadata
 import inspect
@@ -13,7 +13,7 @@ import torch_openreg
 
 from tests import child
 
-# Attributes of the device's module that torch 2.13 or CUDA programs read.
+# Attributes of the device module that torch 2.13 itself or CUDA programs read.
 EXPECTED = [
     "Event",
     "Stream",
@@ -171,8 +171,8 @@ def test_each_library_is_loaded_once() -> None:
         assert len([path for path in mapped if path.endswith("/" + name)]) == 1, (name, mapped)
 
 
-# Functions of a program: held() counts threads, open files and shared mappings of the process;
-# space() is its address space in MiB.
+# Functions for the programs below. held() counts the threads, open files and shared mappings of the
+# process. space() returns the size of its address space in MiB.
 HELD = """
 import os, sys
 

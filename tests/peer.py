@@ -13,15 +13,15 @@ from typing import Any, Self
 import torch
 import torch.multiprocessing
 
-#: The time in seconds after which a process counts as hung, including the import of torch.
+#: A process that runs for more than this many seconds counts as hung. Importing torch is included.
 PATIENCE = 100.0
 
 
 class Marked(torch.Tensor):
-    """A subclass of torch.Tensor, as programs may define it."""
+    """A subclass of torch.Tensor, such as a program may define."""
 
 
-#: The objects that the process has received, by name.
+#: The objects that this process keeps, by name.
 kept: dict[str, Any] = {}
 connections: list[Connection] = []
 
@@ -83,7 +83,7 @@ def same_storage(first: str, second: str) -> bool:
 
 
 def nap(seconds: float) -> None:
-    """Keeps the current stream busy."""
+    """Keeps the current stream busy for some seconds."""
     torch.openreg._sleep(int(seconds * 1e9))
 
 
@@ -93,7 +93,7 @@ def synchronize() -> None:
 
 
 def collect() -> int:
-    """Releases shared memory that is no longer used."""
+    """Releases shared memory that no process uses any more."""
     return int(torch.openreg.ipc_collect())
 
 
@@ -103,7 +103,7 @@ def resize(name: str, size: int) -> None:
 
 
 def pass_on(name: str, connection: Connection, other: str) -> None:
-    """Sends a kept object through ``connection``; the process at its end keeps it as ``other``."""
+    """Sends a kept object through ``connection`` to a process, which keeps it as ``other``."""
     connection.send((keep, (other, kept[name])))
     good, value = connection.recv()
     if not good:
@@ -111,7 +111,7 @@ def pass_on(name: str, connection: Connection, other: str) -> None:
 
 
 def on_side_stream(name: str, seconds: float, device: str) -> None:
-    """Uses a tensor on a new stream of ``device`` after a delay, and drops the tensor."""
+    """Uses a tensor after a delay, on a new stream of ``device``, and then drops the tensor."""
     stream = torch.openreg.Stream(device)
     stream.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(stream):
@@ -143,7 +143,7 @@ def make_event(name: str) -> bytes:
 
 
 def open_event(name: str, handle: bytes) -> None:
-    """Opens a handle and keeps the event."""
+    """Opens the handle of an event and keeps the event."""
     kept[name] = torch.openreg.Event.from_ipc_handle("openreg:0", handle)
 
 
@@ -154,12 +154,12 @@ def serve(connection: Connection) -> None:
             function, arguments = connection.recv()
         except EOFError:
             return
-        except Exception as error:  # the request could not be unpickled
+        except Exception as error:  # unpickling the request raised an error
             connection.send((False, f"{type(error).__name__}: {error}"))
             continue
         try:
             connection.send((True, function(*arguments)))
-        except Exception as error:  # reported to the test
+        except Exception as error:  # the test receives the error
             connection.send((False, f"{type(error).__name__}: {error}"))
         del function, arguments
 
@@ -177,7 +177,7 @@ class Peer:
         theirs.close()
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Requests a call to ``function``, without waiting for its result."""
+        """Requests a call of ``function``, but does not wait for its result."""
         self.connection.send((function, arguments))
 
     def receive(self) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pinned host memory: asynchronous copies, and the lifetime of their memory."""
+"""Tests pinned host memory: asynchronous copies, and how long they keep their memory."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tests import child
 
-NAP = 300_000_000  # ns, much longer than a launch on a busy machine
+NAP = 300_000_000  # nanoseconds, much longer than a launch on a busy machine
 N = 1 << 18
 
 
@@ -87,7 +87,7 @@ def test_python_does_not_wait_for_copies() -> None:
     moved = source.to("openreg", non_blocking=True)
     target.copy_(moved.mul_(3), non_blocking=True)
     assert not torch.openreg.current_stream().query()
-    assert target.sum().item() == 0  # the copies have not run
+    assert target.sum().item() == 0  # the copies have not run yet
     torch.openreg.current_stream().synchronize()
     assert target.sum().item() == 3 * N
 
@@ -119,7 +119,7 @@ def test_copies_overlap_with_computation(direction: str) -> None:
     torch.openreg.synchronize()
     times = {mark: origin.elapsed_time(mark) for mark in marks}
     assert times[copy_start] < times[copy_end]
-    # The two intervals must overlap: the copies did not wait for the computation.
+    # The two intervals overlap, so the copies did not wait for the computation.
     assert max(times[compute_start], times[copy_start]) < min(times[compute_end], times[copy_end])
     assert device.sum().item() == (5 * N if direction == "to the device" else 0)
     assert host.sum().item() == (5 * N if direction == "to the device" else 0)
@@ -213,7 +213,7 @@ def test_empty_host_cache_releases_memory() -> None:
     tensor = torch.ones(size, dtype=torch.uint8).pin_memory()
     with_it = pinned_kib()
     del tensor
-    assert pinned_kib() > with_it - (size >> 11)  # cached
+    assert pinned_kib() > with_it - (size >> 11)  # freed pinned memory is cached
     torch.accelerator.empty_host_cache()
     assert pinned_kib() < with_it - (size >> 11)
     torch.openreg.empty_host_cache()
@@ -230,19 +230,19 @@ def test_memory_in_use_survives_empty_host_cache() -> None:
 
 
 class Squares(Dataset[Tensor]):
-    """The dataset 0, 1, 4, 9, ..."""
+    """The dataset of square numbers: 0, 1, 4, 9, ..."""
 
     def __len__(self) -> int:
         return 32
 
     def __getitem__(self, index: int) -> Tensor:
-        """Returns one value, created without a device."""
+        """Returns one value as a CPU tensor, without using the device."""
         return torch.tensor(float(index * index))
 
 
 @pytest.mark.parametrize("method", [None, "fork", "forkserver", "spawn"])
 def test_data_loader(method: str | None) -> None:
-    total = torch.zeros(1, device="openreg")  # the device is in use before the workers start
+    total = torch.zeros(1, device="openreg")  # uses the device before the workers start
     loader = DataLoader(
         Squares(),
         batch_size=8,
@@ -269,7 +269,7 @@ def test_data_loader_pins_structures() -> None:
         assert batch["y"][1].is_pinned()
 
 
-# ---------------------------------------------------------------------------------------- captures
+# -------------------------------------------------------------- pinned memory in captures of graphs
 
 
 def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
@@ -283,7 +283,7 @@ def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
             x.copy_(host, non_blocking=True)
             host.copy_(x, non_blocking=True)
         graph.replay()
-        x.copy_(host, non_blocking=True)  # the host memory is also used outside the graph
+        x.copy_(host, non_blocking=True)  # an eager copy also uses the host memory
         torch.openreg.synchronize()
         del graph, host
     torch.openreg.empty_host_cache()
@@ -291,8 +291,8 @@ def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
 
 
 def test_captures_leave_no_pinned_memory_pending() -> None:
-    # Each allocation and free checks the pending memory. Memory that stays pending would slow them
-    # down.
+    # Each allocation and each free checks all pending memory, so memory that stays pending would
+    # slow them down.
     x = torch.zeros(1000, device="openreg")
 
     def capture() -> None:
@@ -334,7 +334,7 @@ def test_memory_that_is_freed_while_its_stream_is_captured() -> None:
         x.copy_(captured, non_blocking=True)
         del captured
     torch.openreg.synchronize()
-    later = torch.ones(1 << 20, pin_memory=True)  # may reuse memory from before the capture
+    later = torch.ones(1 << 20, pin_memory=True)  # may reuse memory freed before the capture
     x.copy_(later, non_blocking=True)
     torch.openreg.synchronize()
     graph.replay()

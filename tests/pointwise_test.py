@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pointwise operators: the fast path, and arguments that are not eligible for it.
+"""Tests pointwise operators: the fast path, and arguments that are not eligible for it.
 
-The operators are those in aten/structured/operators.yaml that use the fast path.
+The tests cover the operators in aten/structured/operators.yaml that use the fast path.
 """
 
 import math
@@ -27,7 +27,7 @@ OPERATORS = [
 
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4, 5), (0, 3), (65, 1001)]
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-40, 1.0, -1.0, 0.5, 1.5, 88.8, 3e38]
-# The values of scalar parameters without a default. The value of unlisted ones is 0.5.
+# Values for scalar parameters that have no default. Parameters that are not listed get 0.5.
 SCALARS = {"value": 0.7, "weight": 0.3, "beta": 1.3, "threshold": 0.2}
 
 
@@ -38,14 +38,14 @@ def overload(operator: str) -> Any:
 
 
 def in_place(operator: str) -> Any | None:
-    """Returns the in-place variant of an operator, or None if there is none."""
+    """Returns the in-place variant of an operator, or None if it has none."""
     name, _, rest = operator.partition(".")
     packet = getattr(torch.ops.aten, f"{name}_", None)
     return None if packet is None else getattr(packet, rest or "default", None)
 
 
 def arguments(function: Any, shape: tuple[int, ...], dtype: torch.dtype) -> list[Any]:
-    """Returns random tensors, and scalars, for all parameters that have no default."""
+    """Returns random tensors and scalars for all parameters that have no default."""
     return [
         torch.randn(shape, dtype=dtype)
         if str(argument.type) == "Tensor"

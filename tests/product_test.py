@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Matrix products with float32 results: mm, bmm, addmm and baddbmm with ``out_dtype``."""
+"""Tests matrix products with float32 results: mm, bmm, addmm and baddbmm with ``out_dtype``."""
 
 from collections.abc import Callable
 

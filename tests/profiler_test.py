@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.profiler on the device: rows, links, times, and unusual situations."""
+"""Tests torch.profiler on the device: rows, links, times, and unusual situations."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 class Trace:
-    """A trace as a program would read it: exported to a file and loaded again."""
+    """A trace that has been exported to a file and loaded again, as a program would do."""
 
     def __init__(self, profiler: Any, folder: Path) -> None:
         path = folder / "trace.json"
@@ -99,7 +99,7 @@ def test_arrows_go_from_calls_to_their_work(model: nn.Module, x: Tensor, tmp_pat
 
 
 def test_work_is_linked_to_its_operator(model: nn.Module, x: Tensor, tmp_path: Path) -> None:
-    """Each kernel is linked to the operator that launched it, even in the backward pass."""
+    """Each kernel is linked to the operator that launched it, even if backward launched it."""
     _, trace = run(lambda: step(model, x), tmp_path)
     operators = {e["args"]["External id"]: e["name"] for e in trace.of("cpu_op")}
     linked = [(e["name"], operators.get(e["args"].get("External id"))) for e in trace.work()]
@@ -116,7 +116,7 @@ def test_device_times_are_the_sum_of_the_rows(model: nn.Module, x: Tensor, tmp_p
 
     profiler, trace = run(train, tmp_path)
     rows = sum(e["dur"] for e in trace.work())
-    # torch lists the operators as CPU rows with the time of their kernels, and also the kernels.
+    # torch lists operators as CPU rows that include their kernels' time. It also lists the kernels.
     by_operator = [e for e in profiler.key_averages() if e.device_type.name == "CPU"]
     by_kernel = [e for e in profiler.key_averages() if e.device_type.name != "CPU"]
     for told in (by_operator, by_kernel):
@@ -141,7 +141,7 @@ def test_rows_of_one_stream_do_not_overlap(model: nn.Module, x: Tensor, tmp_path
     for spans in rows.values():
         spans.sort()
         for (_, end), (begin, _) in pairwise(spans):
-            assert begin >= end - 0.002  # microseconds, rounded to nanoseconds
+            assert begin >= end - 0.002  # trace times are microseconds, rounded to nanoseconds
 
 
 def test_copies_and_fills(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_device_profiler_range(tmp_path: Path) -> None:
 
     _, trace = run(compute, tmp_path)
     assert [e["name"] for e in trace.of("kernel")] == ["aten::mul.Tensor"]
-    torch.openreg.profiler.start()  # without a session, it has no effect
+    torch.openreg.profiler.start()  # has no effect without a session
 
 
 def test_the_legacy_profiler(capfd: pytest.CaptureFixture[str]) -> None:
@@ -380,11 +380,12 @@ def test_the_legacy_profiler(capfd: pytest.CaptureFixture[str]) -> None:
     assert 0 < averages["aten::mm"].device_time_total < 1e6
     assert averages["aten::mm"].count == 3
     said = capfd.readouterr().err.splitlines()
-    assert not [line for line in said if not line.startswith("USDT:")]  # lines of Kineto
+    # Kineto itself prints the lines that start with USDT.
+    assert not [line for line in said if not line.startswith("USDT:")]
 
 
 def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
-    """A region includes the device time of its work, but its driver calls have no device time."""
+    """A region includes the device time of its work, but driver calls in it have no device time."""
 
     def compute() -> None:
         with record_function("region"):
@@ -399,7 +400,7 @@ def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_operators_within_kernels_are_not_shown(tmp_path: Path, busy: bool) -> None:
-    """A profile omits operators that a kernel calls, whether they run in the launch or later."""
+    """A profile omits operators that a kernel calls, whether it runs in the launch or later."""
     x = torch.randn(64, 64, device="openreg")
     y = torch.empty_like(x)
 
@@ -414,7 +415,7 @@ def test_operators_within_kernels_are_not_shown(tmp_path: Path, busy: bool) -> N
     counts = {e.key: e.count for e in profiler.key_averages()}
     assert counts["aten::copy_"] == 2
     assert counts.get("aten::empty", 0) <= 2
-    # torch's sort calls sort.stable, unless output metadata are cached.
+    # Without cached output metadata, torch's sort also calls sort.stable.
     sorts = [e for e in profiler.events() if e.name == "aten::sort" and e.cpu_parent is None]
     assert len(sorts) == 1
 
@@ -461,7 +462,7 @@ def test_memory_of_the_device(tmp_path: Path) -> None:
 
 
 def test_memory_without_device_activity(tmp_path: Path) -> None:
-    """The first session of a process records device memory with the CPU activity alone."""
+    """A process's first session records device memory although it requests only CPU activity."""
     file = tmp_path / "memory.json"
     code = f"""
         import torch
@@ -488,7 +489,7 @@ def test_pinned_memory(tmp_path: Path) -> None:
     profiler, trace = run(compute, tmp_path, profile_memory=True)
     events = [e["args"] for e in trace.events if e["name"] == "[memory]"]
     assert [event["Bytes"] for event in events] == [4 << 20, -4 << 20]
-    assert {event["Device Type"] for event in events} == {0}  # host memory
+    assert {event["Device Type"] for event in events} == {0}  # only host memory
     assert events[0]["Addr"] == events[1]["Addr"]
     assert events[0]["Total Allocated"] - events[1]["Total Allocated"] == 4 << 20
     averages = {e.key: e for e in profiler.key_averages()}
@@ -524,7 +525,7 @@ def test_shapes_stacks_and_an_execution_trace(model: nn.Module, x: Tensor, tmp_p
 
 
 def test_four_threads_on_two_devices_lose_nothing(tmp_path: Path) -> None:
-    """The number of rows equals the number of launches."""
+    """The profile contains exactly one row per launch."""
     launches = 3000
 
     def work(device: int, stream: torch.Stream) -> None:

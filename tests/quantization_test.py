@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of quantized matrices (int8, int4, float8), and tests shared with grouped products."""
+"""Tests products of quantized matrices (int8, int4, float8). Grouped products share some tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def float8(*sizes: int) -> Tensor:
     return torch.randn(sizes).to(FLOAT8)
 
 
-# ------------------------------------------------------------------------------------------- int8
+# ------------------------------------------------------------------------------------ int8 products
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,7 +47,8 @@ def test_int_mm(m: int, k: int, n: int, unsigned: bool, transposed: tuple[bool, 
     right = int8(n, k).t() if transposed[1] else int8(k, n)
     if unsigned:
         left = left.view(torch.uint8)
-    # Do not compare with the CPU: for one row with strides (1, 1), it returns uninitialized memory.
+    # Do not compare with the CPU: if a one-row matrix has strides (1, 1), the CPU returns
+    # uninitialized memory.
     result = torch._int_mm(to_device(left), to_device(right))
     assert result.dtype == torch.int32
     assert result.is_contiguous()
@@ -107,7 +108,7 @@ def test_weight_int8pack_mm(m: int, k: int, n: int, dtype: torch.dtype, gaps: bo
     rtol = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
     assert result.dtype == dtype
     assert_close(result.cpu().double(), expected, rtol=rtol, atol=rtol * float(k) ** 0.5)
-    # For other widths the CPU's kernel reads out of bounds: it crashes or returns NaN.
+    # For other widths, the CPU kernel reads out of bounds: it crashes or returns NaN.
     if k % 32 == 0:
         check(torch._weight_int8pack_mm, x, weight, scales)
 
@@ -131,11 +132,11 @@ def test_wrong_arguments_of_weight_int8pack_mm(
     check_error(torch._weight_int8pack_mm, x, weight, scales, words=words)
 
 
-# ------------------------------------------------------------------------------------------- int4
+# ------------------------------------------------------------------------------------ int4 products
 
 
 def two_a_byte(numbers: Tensor) -> Tensor:
-    """Packs pairs of columns into bytes, with the first column in the upper bits."""
+    """Packs each pair of columns into bytes, with the first column in the upper bits."""
     return (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
 
 
@@ -177,7 +178,7 @@ def test_weight_int4pack_mm(
 
 
 def test_weight_int4pack_mm_is_that_of_the_cpu() -> None:
-    """Compares with the CPU's operator and packing. The weight is unpacked in several steps."""
+    """Compares with the CPU's operator, which uses another packing of the same weight."""
     numbers, scales_and_zeros, _ = int4(1024, 512, 64, torch.bfloat16)
     for m in (1, 33):
         x = torch.randn(m, 512).bfloat16()
@@ -246,7 +247,7 @@ def test_wrong_arguments_of_weight_int4pack_mm() -> None:
         torch._weight_int4pack_mm(x, weight, 64, scales.cpu())
 
 
-# ----------------------------------------------------------------------------------------- float8
+# ---------------------------------------------------------------------------------- float8 products
 
 
 @settings(max_examples=60, deadline=None)
@@ -283,7 +284,7 @@ def test_scaled_mm(
             )
         else:
             result = torch._scaled_mm(a, b, scale_a, scale_b, bias=given, out_dtype=out)
-        # Convert float8 to float, because torch.testing has no tolerance for float8.
+        # torch.testing has no tolerance for float8, so convert it to float.
         return result.float() if out == FLOAT8 else result
 
     check(product, a, b, *scales, *([] if extra is None else [extra]))
@@ -414,7 +415,7 @@ def test_wrong_arguments_of_scaled_mm_v2(change: dict[str, Any], words: str) -> 
     check_error(product, *arguments.values(), words=words)
 
 
-# ------------------------------------------------------------------------------------- all of them
+# --------------------------------------------------------------------- tests shared by all products
 
 
 def _int4_arguments() -> tuple[Any, ...]:
@@ -461,7 +462,7 @@ def test_does_not_wait_or_fall_back(name: str) -> None:
     function, make = OPERATORS[name]
     arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
     with torch.openreg.fallback.policy("error"):
-        expected = function(*arguments)  # warm-up
+        expected = function(*arguments)  # warm-up: the first call may wait
         torch.openreg.synchronize()
         torch.openreg._sleep(200_000_000)
         actual = function(*arguments)
@@ -519,7 +520,7 @@ def test_tensors_of_the_cpu_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_compiled(name: str) -> None:
-    """Compiles the operator between generated kernels, and compares with eager mode."""
+    """Compiles the operator between two generated kernels, and compares with eager mode."""
     function, make = OPERATORS[name]
     arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
 

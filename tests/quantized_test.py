@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Quantized tensors, per tensor and per channel, compared with the CPU."""
+"""Compares quantized tensors, per tensor and per channel, with the CPU."""
 
 import copy
 from collections.abc import Callable

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs random programs on the CPU and on the device, and compares the results.
 
-A program creates tensors, views, in-place changes, gradients and random numbers. It copies between
-devices and pinned memory, switches streams, and keeps streams busy, so that tensors are freed,
-resized and overwritten while kernels that use them are still queued. After each read and at the
-end, all values must be bitwise equal to the CPU's. The values are small integers, so sums do not
-depend on their order. A call that fails must fail on both sides.
+A program creates tensors and views, changes tensors in place, and computes gradients and random
+numbers. It copies between devices and pinned memory, and switches streams. It also keeps streams
+busy, so that it frees, resizes and overwrites tensors while kernels that use them are still queued.
+After each read and at the end, all values must be bitwise equal to the CPU's. The values are small
+integers, so a sum does not depend on the order of its terms. A call that fails on one side must
+also fail on the other.
 
-A step is a method of ``Program``. A program can be written as text, one step per line. The driver
-aten/random_program/ runs the same programs without Python, for the sanitizers. The tests at the end
-exchange programs in both directions, so a change to a step or its arguments must be made in both.
+Each step of a program calls a method of ``Program``. A program can be written as text, one step per
+line. The driver aten/random_program/ runs the same programs without Python, for the sanitizers. The
+tests at the end of this file exchange programs with the driver in both directions. A change to a
+step or its arguments must therefore be made in both.
 
 ``OPENREG_PROGRAMS`` sets the number of programs (default: 40).
 """
@@ -46,7 +48,7 @@ Operator = Callable[..., Tensor]
 
 
 def wrap(tensor: Tensor) -> Tensor:
-    """Keeps the values small, so that floating-point arithmetic stays exact."""
+    """Keeps values small, so that floating-point arithmetic stays exact."""
     return tensor.remainder(97)
 
 
@@ -102,11 +104,11 @@ UNARY: dict[str, Operator] = {
     "index": lambda x: x[torch.tensor([0, 0, 1], device=x.device)],
     "mask": lambda x: x[x > 0],
     "mode": lambda x: x.mode(-1).values,
-    # Sparse, quantized and nested tensors.
+    # Conversions to sparse and quantized tensors, and back.
     "sparse": lambda x: x.to_sparse().coalesce().to_dense(),
     "csr": lambda x: x.to_sparse_csr().to_dense(),
     "quantize": lambda x: torch.quantize_per_tensor(x.float(), 1, 0, torch.qint32).dequantize(),
-    # Large enough for a team of threads, but with a sum that fits into the 24 bits of a float.
+    # This is large enough for a team of threads, but the sum fits into the 24 bits of a float.
     "large": lambda x: wrap(
         wrap(torch.arange(1 << 17, dtype=x.dtype, device=x.device) + wrap(x.sum())).sum()
     ),
@@ -116,7 +118,7 @@ CHANGES: dict[str, Operator] = {
     "add_": lambda x, y: x.add_(y).remainder_(97),
     "sub_": lambda x, y: x.sub_(y).remainder_(97),
     "mul_": lambda x, y: x.mul_(y).remainder_(97),
-    # If the shapes differed, torch would resize x, and views of x could be out of bounds.
+    # With different shapes, torch would resize x, and views of x could be out of bounds.
     "out": lambda x, y: torch.neg(y, out=x) if x.shape == y.shape else x,
     "index_add_": lambda x, y: x.index_add_(
         0, torch.zeros(y.shape[0], dtype=torch.int64, device=x.device), y
@@ -133,7 +135,7 @@ CHANGES_BY_NUMBER: dict[str, Operator] = {
     "shrink": lambda x, n: x.resize_(x.numel() // 2) if x.is_contiguous() else x,
 }
 SWAPS: dict[str, Operator] = {
-    # Makes the tensor smaller, because a larger one would have uninitialized elements.
+    # A smaller size, because a larger tensor would have uninitialized elements.
     "resize_": lambda x, y: x.clone().resize_(x.numel() // 2),
     "set_": lambda x, y: torch.empty(0, dtype=y.dtype, device=y.device).set_(y),
     "data": replace,
@@ -146,7 +148,7 @@ DRAWS: dict[str, Operator] = {
 }
 DTYPES = ("int64", "float32", "float64", "int32")
 
-# Strategies for arguments. Sizes are written like 2x3; the shape of a 0-dim tensor is "number".
+# Strategies for arguments. A shape is written like 2x3, or as "number" for a 0-dim tensor.
 shapes = st.lists(st.integers(0, 4), max_size=3).map(lambda sizes: shape_text(sizes))
 tensors = st.integers(0, MOST - 1)  # modulo the number of tensors
 devices = st.integers(0, 1)
@@ -158,7 +160,7 @@ def shape_text(sizes: list[int] | torch.Size) -> str:
 
 
 def strides(tensor: Tensor) -> list[int]:
-    """Returns the strides of dimensions of size 2 or more. Others do not affect addresses."""
+    """Returns the strides, except in dimensions of size 0 or 1, where they affect no address."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return [stride for size, stride in steps if size > 1 and tensor.numel()]
 
@@ -174,7 +176,7 @@ class Failed:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    # CPU and device may raise different classes of exceptions, which other tests compare.
+    # The device and the CPU may raise different exception classes. Other tests compare these.
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError) as error:
@@ -182,7 +184,7 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def step(function: Callable[..., None]) -> Callable[..., None]:
-    """Decorates a step: records the call as text, and skips it if the tensor does not exist."""
+    """Decorates a step. Records each call as text, and skips it if there is no tensor to use."""
     parameters = list(inspect.signature(function).parameters)[1:]
 
     @functools.wraps(function)
@@ -199,7 +201,7 @@ wants_tensor = precondition(lambda machine: bool(machine.pairs))
 
 
 class Program(RuleBasedStateMachine):
-    """A random program on pairs of a CPU tensor and a device tensor, which must stay equal."""
+    """A random program on pairs of a CPU tensor and a device tensor. Both must stay equal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,14 +217,14 @@ class Program(RuleBasedStateMachine):
         ]
         self.current = list(self.before)
 
-    # ------------------------------------------------------------------------------------ streams
+    # ------------------------------------------------------------------------------ current streams
 
     def make_current(self) -> None:
         for stream in self.current:
             with torch.openreg.device(stream.device):
                 torch.openreg.set_stream(stream)
 
-    # ---------------------------------------------------------------------------------- comparing
+    # ----------------------------------------------------------------- comparison of device and CPU
 
     def pick(self, index: int) -> tuple[Tensor, Tensor]:
         return self.pairs[index % len(self.pairs)]
@@ -234,12 +236,12 @@ class Program(RuleBasedStateMachine):
         if theirs.numel() <= 4096:
             self.pairs.append((theirs, ours))
         if len(self.pairs) > MOST:
-            self.pairs.pop(0)  # freed, even if work on it is queued
+            self.pairs.pop(0)  # the tensor is freed, even if work on it is queued
 
     def call(self, theirs: Any, function: Operator, where: Tensor, *others: Tensor) -> Any:
-        """Calls a function on the device, which must fail if it failed on the CPU (`theirs`).
+        """Calls a function on the device. The call must fail if it failed on the CPU (`theirs`).
 
-        Some errors are raised only by a synchronization after the call. It may be the second one:
+        Some calls raise their error only in a later synchronization, which may be the second one:
         the first synchronization raises the error of queued work, and the second raises the error
         of the next call in the same step.
         """
@@ -251,7 +253,7 @@ class Program(RuleBasedStateMachine):
         return ours
 
     def both(self, function: Operator, *chosen: int) -> None:
-        """Calls a function on the CPU and on the device, compares the results and keeps them.
+        """Calls a function on the CPU and the device, compares the results, and keeps them.
 
         Args:
             function: returns a new tensor.
@@ -266,12 +268,12 @@ class Program(RuleBasedStateMachine):
                 self.keep(expected, found)
 
     def in_place(self, function: Operator, *chosen: int) -> None:
-        """Like ``both``, for a function that changes its first argument. Nothing is kept."""
+        """Like ``both``, but for a function that changes its first argument. Keeps no result."""
         theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
         if len({tensor.device for tensor in ours}) == 1:
             self.call(attempt(function, *theirs), function, *ours)
 
-    # -------------------------------------------------------------------------------------- steps
+    # ---------------------------------------------------------------------------- steps of programs
 
     @rule(shape=shapes, dtype=st.sampled_from(DTYPES), device=devices)
     @step
@@ -316,14 +318,14 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, operator=st.sampled_from(sorted(SWAPS)))
     @step
     def swap_storage(self, a: int, b: int, operator: str) -> None:
-        """Replaces a storage. Queued work must keep using the memory that it was launched with."""
+        """Replaces a storage. Queued work must continue to use the memory of its launch."""
         self.both(SWAPS[operator], a, b)
 
     @wants_tensor
     @rule(a=tensors, operator=st.sampled_from(sorted(DRAWS)), seed=st.integers(0, 9))
     @step
     def draw(self, a: int, operator: str, seed: int) -> None:
-        """Draws twice with the same seed. The numbers must be equal whatever work is queued."""
+        """Draws twice with the same seed. Both draws must be equal, whatever work is queued."""
         like = self.pick(a)[1]
         generator = torch.Generator(like.device)
         first, second = (DRAWS[operator](like, generator.manual_seed(seed)) for _ in range(2))
@@ -333,7 +335,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, number=st.integers(0, 2))
     @step
     def backward(self, a: int, b: int, number: int) -> None:
-        """Computes gradients of the sum of x * x * y, with the second product on a given stream."""
+        """Computes gradients of (x * x * y).sum(). The second product runs on a given stream."""
 
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().to(torch.float64, copy=True).requires_grad_()
@@ -373,7 +375,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, way=st.sampled_from(["stream", "event", "query"]))
     @step
     def round_trip(self, a: int, way: str) -> None:
-        """Copies a tensor through pinned memory, which is dropped while the copy back is queued."""
+        """Copies a tensor through pinned memory, and drops it while the copy back is queued."""
         theirs, ours = self.pick(a)
         stream = self.current[ours.device.index]
         pinned = torch.empty(ours.shape, dtype=ours.dtype, pin_memory=True)
@@ -394,9 +396,9 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, operator=st.sampled_from(["clone", "forget", "nonzero", "square", "sum"]))
     @step
     def elsewhere(self, a: int, operator: str) -> None:
-        """Runs an operator on another thread with the same streams.
+        """Runs an operator on another thread, but on the current streams.
 
-        For ``forget``, the thread drops a tensor and may still be running after the step.
+        If the operator is ``forget``, the thread drops a tensor, and may outlive the step.
         """
         if operator == "forget":
             last = [self.pairs.pop(a % len(self.pairs))[1]]
@@ -426,18 +428,18 @@ class Program(RuleBasedStateMachine):
     @rule(device=devices, number=st.integers(0, 2), by_event=flags)
     @step
     def switch_stream(self, device: int, number: int, by_event: int) -> None:
-        """Makes another stream current, which waits for all queued work on both devices."""
+        """Makes another stream current, which first waits for all queued work on both devices."""
         stream = self.streams[device][number]
         for earlier, event in zip(self.current, self.events, strict=True):
             if by_event:
-                event.record(earlier)  # record again, while streams wait for the earlier record
+                event.record(earlier)  # records again while streams wait for the earlier record
                 stream.wait_event(event)
             else:
                 stream.wait_stream(earlier)
         self.current[1 - device].wait_stream(stream)
         self.current[device] = stream
         self.make_current()
-        # Later steps use the tensors on a different stream than the one that allocated them.
+        # Later steps use the tensors on a different stream from the one that allocated them.
         for _, ours in self.pairs:
             if ours.device == stream.device:
                 ours.record_stream(stream)
@@ -462,7 +464,7 @@ class Program(RuleBasedStateMachine):
         assert torch.equal(ours.cpu(), theirs)
 
     def teardown(self) -> None:
-        note("\n".join(self.steps))  # for aten/random_program/random_program_test --replay
+        note("\n".join(self.steps))  # input for aten/random_program/random_program_test --replay
         self.finish()
 
     def finish(self) -> None:
@@ -476,9 +478,9 @@ class Program(RuleBasedStateMachine):
             self.make_current()
             for streams in self.streams:
                 for stream in streams:
-                    attempt(stream.synchronize)  # errors belong to this program
+                    attempt(stream.synchronize)  # an error must not reach the next program
 
-    # --------------------------------------------------------------------------------------- text
+    # ----------------------------------------------------------------- programs and results as text
 
     def results(self) -> list[str]:
         """Returns the values of the CPU tensors as text, one line per tensor."""
@@ -502,7 +504,7 @@ class Program(RuleBasedStateMachine):
             function(self, **{key: types[key](word) for key, word in arguments})
 
 
-# Ignores torch's warnings about deprecated and prototype features.
+# Ignores torch's warnings about deprecated features and prototypes.
 quiet = pytest.mark.filterwarnings(
     "ignore:An output with one or more elements was resized",
     "ignore:Sparse CSR tensor support",
@@ -525,7 +527,7 @@ TestProgram = quiet(Program.TestCase)
 
 
 def driver(*flags: str) -> list[list[str]]:
-    """Runs the driver and returns the lines with the steps and results of each program."""
+    """Runs the driver. Returns, for each program, the lines with its steps and results."""
     done = subprocess.run([DRIVER, "--show", *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [program.splitlines() for program in done.stdout.split("\n\n") if program]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generators: seeds are reproducible, states can be restored, and generators are independent."""
+"""Generators are reproducible and independent, and their state can be restored."""
 
 import copy
 import pickle
@@ -62,7 +62,7 @@ def layers(kind: Callable[..., torch.nn.Module]) -> Any:
 
 aten = torch.ops.aten
 
-# A call to every random operator that has a device kernel. Overloads are not listed, because they
+# One call to each random operator that has a device kernel. Overloads are not listed, because they
 # use the same code.
 DRAWS: dict[str, Callable[[], Any]] = {
     "_fused_dropout": lambda: torch._fused_dropout(tensor(), 0.5),
@@ -107,7 +107,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
         partial(torch.nn.functional.scaled_dot_product_attention, dropout_p=0.5)
     ),
     "uniform": lambda: aten.uniform(tensor()),
-    # In-place operators.
+    # Random operators that work in place.
     "alpha_dropout_": lambda: torch.alpha_dropout_(tensor(), 0.5, True),
     "bernoulli_": lambda: tensor().bernoulli_(),
     "cauchy_": lambda: tensor().cauchy_(),
@@ -124,8 +124,8 @@ DRAWS: dict[str, Callable[[], Any]] = {
     "uniform_": lambda: tensor().uniform_(),
 }
 
-# Operators that torch tags as random but that draw nothing on this device. The first one selects an
-# implementation; the others do not support dropout.
+# torch tags these operators as random, but they draw nothing on this device. The first one selects
+# an implementation, and the others do not support dropout.
 NOT_RANDOM = {
     "_fused_sdp_choice",
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -134,7 +134,7 @@ NOT_RANDOM = {
 
 
 def drawn(draw: Callable[[], Any]) -> Tensor:
-    """Makes a call and returns all values of its results, as one CPU tensor."""
+    """Makes a call. Returns all values of its results as one CPU tensor."""
     return torch.cat([result.flatten().double().cpu() for result in tree_leaves(draw())])
 
 
@@ -180,7 +180,7 @@ def test_every_random_operator_repeats(name: str) -> None:
     assert torch.equal(drawn(draw), third)
     assert not torch.equal(first, following)
     assert not torch.equal(following, third)
-    # The call must not use the generators of the CPU and the other device.
+    # The call must use neither the CPU's generator nor that of the other device.
     assert torch.equal(torch.get_rng_state(), states[0])
     assert torch.equal(torch.openreg.get_rng_state(1), states[1])
 
@@ -233,14 +233,14 @@ def test_numbers_do_not_depend_on_threads() -> None:
 
 
 def test_numbers_do_not_depend_on_time() -> None:
-    """Numbers depend on the order of launches, not on the order in which two streams run them."""
+    """Random numbers depend on the order of launches, not on the order of execution."""
     streams = [torch.openreg.Stream() for _ in range(2)]
     results = []
     for delayed in (0, 1):
         torch.openreg.manual_seed(5)
         sample = []
         with torch.openreg.stream(streams[delayed]):
-            torch.openreg._sleep(20_000_000)  # ns, long enough for all later launches
+            torch.openreg._sleep(20_000_000)  # nanoseconds, long enough for all later launches
         for i in range(10):
             with torch.openreg.stream(streams[i % 2]):
                 sample.append(torch.rand(100, device="openreg"))
@@ -282,7 +282,7 @@ def test_devices_are_independent() -> None:
     torch.openreg.manual_seed_all(3)
     numbers("openreg:0")
     assert numbers("openreg:1") == alone
-    torch.openreg.manual_seed(9)  # the current device only
+    torch.openreg.manual_seed(9)  # seeds only the current device
     assert torch.openreg.default_generators[0].initial_seed() == 9
     assert torch.openreg.default_generators[1].initial_seed() == 3
 
@@ -407,7 +407,7 @@ def test_offsets_of_the_default_generators() -> None:
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
-    """Recomputation in backward must drop the same elements as forward."""
+    """The recomputation in backward must drop the same elements as the forward pass."""
     device = torch.device("openreg", index)
     torch.manual_seed(0)
     network = torch.nn.Sequential(
@@ -431,12 +431,13 @@ def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
         gradients = [start.grad, *(parameter.grad for parameter in network.parameters())]
         network.zero_grad()
         assert all(gradient is not None for gradient in gradients)
-        # The next draw shows whether the backward pass advanced the sequence, which it must not do.
+        # The final draw differs if the backward pass advanced the generator. It must not do so.
         return result, gradients, torch.rand(8, device=device)  # type: ignore[return-value]
 
     plain = train(remembers=True, checkpointed=False)
     torch.testing.assert_close(train(remembers=True, checkpointed=True), plain, rtol=0, atol=0)
-    # Check that the comparison is effective: without the saved state, other elements are dropped.
+    # Check that the comparison above can fail: without the saved state, recomputation drops other
+    # elements.
     result, gradients, _ = train(remembers=False, checkpointed=True)
     assert torch.equal(result, plain[0])
     assert not torch.allclose(gradients[0], plain[1][0])
@@ -455,7 +456,7 @@ def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
 
 
 def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]:
-    """Draws one rank's part, of four, of a distributed tensor. Returns numbers and final state."""
+    """Draws one rank's part of a tensor on four ranks. Returns the numbers and the final state."""
     distributed.init_process_group("openreg:fake", rank=rank, world_size=4, store=FakeStore())
     try:
         mesh = init_device_mesh("openreg", (4,))
@@ -474,8 +475,8 @@ def test_the_tracker_of_distributed_tensors() -> None:
     """Runs torch's tracker, which reads and writes the 16-byte state, for each rank in turn."""
     sharded = [shard_numbers(rank, Shard(0)) for rank in range(4)]
     replicated = [shard_numbers(rank, Replicate()) for rank in range(4)]
-    # Shards must have different numbers, and replicas must have equal numbers. The state must be
-    # equal on all ranks.
+    # Different shards must contain different numbers, and replicas must contain equal numbers. All
+    # ranks must have the same state.
     assert len({number for numbers, _ in sharded for number in numbers}) == 8 * 4
     assert all(numbers == replicated[0][0] for numbers, _ in replicated)
     for ranks in (sharded, replicated):
@@ -487,7 +488,7 @@ def test_the_tracker_of_distributed_tensors() -> None:
 
 
 def test_shared_state() -> None:
-    """graphsafe_set_state shares a state between generators; get_state copies it."""
+    """Generators share a state after graphsafe_set_state(). get_state() returns a copy."""
     first = torch.Generator(device="openreg:1").manual_seed(3)
     second = torch.Generator(device="openreg:1").manual_seed(4)
     second.graphsafe_set_state(first.graphsafe_get_state())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent networks: layers that call oneDNN (lstm.cc), and cells of aten/ (rnn_cells.cc)."""
+"""Tests recurrent networks: oneDNN layers (lstm.cc), and the cells of aten/ (rnn_cells.cc)."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ FEATURES, HIDDEN = 5, 4
 
 
 class Network:
-    """A recurrent network as a function of tensors only, including its parameters."""
+    """A recurrent network as a function of tensors. The parameters are arguments too."""
 
     def __init__(self, name: str, dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(0)
@@ -48,7 +48,7 @@ class Network:
         return [torch.randn(layers, batch, n, dtype=dtype, requires_grad=True) for n in sizes]
 
     def run(self, x: Tensor, *rest: Tensor) -> Any:
-        """Calls the network with states, then parameters."""
+        """Calls the network. The initial states precede the parameters in `rest`."""
         count = len(rest) - len(self.parameters)
         states: Any = rest[:count] if count == 2 else rest[0] if count else None
         return self(x, states, *rest[count:])
@@ -58,7 +58,7 @@ class Network:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sequences_and_gradients(name: str, dtype: torch.dtype) -> None:
     network = Network(name, dtype)
-    for steps, batch in [(3, 3), (7, 3), (3, 3), (1, 1)]:  # new sizes and repeated sizes
+    for steps, batch in [(3, 3), (7, 3), (3, 3), (1, 1)]:  # new and repeated sizes
         x = torch.randn(steps, batch, FEATURES, dtype=dtype, requires_grad=True)
         first = x.shape[0] if network.module.batch_first else x.shape[1]
         check(network.run, x, *network.states(first, dtype), *network.parameters, strides=False)
@@ -127,7 +127,7 @@ def test_autocast_computes_in_half_precision() -> None:
 
 
 def wrong_arguments(name: str) -> list[list[Tensor]]:
-    """Returns argument lists for torch.lstm or torch.gru with sizes or dtypes that do not match."""
+    """Returns argument lists for torch.lstm or torch.gru with mismatched sizes or dtypes."""
     network = Network(name)
     x, weights = torch.randn(2, 3, FEATURES), network.parameters
     return [
@@ -144,7 +144,7 @@ def test_errors(number: int) -> None:
         return torch.gru(x, state, list(weights), True, 1, 0.0, True, False, False)
 
     check_error(gru, *wrong_arguments("gru")[number])
-    # LSTM errors are not compared with the CPU, which does not check some sizes and dtypes.
+    # Do not compare LSTM errors with the CPU, which does not check some sizes and dtypes.
     x, hx, cx, *weights = (t.to("openreg") for t in wrong_arguments("lstm")[number])
     with pytest.raises(RuntimeError):
         torch.lstm(x, [hx, cx], weights, True, 1, 0.0, True, False, False)
@@ -163,7 +163,7 @@ def test_the_operator_of_a_layer_reports_what_it_supports() -> None:
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_gradients_of_some_results(name: str) -> None:
-    """Runs a layer's backward without gradients for some of its results or for any of them."""
+    """Runs backward of a layer without gradients for some or all of its results."""
     network = Network(name)
     x = torch.randn(3, 3, FEATURES, requires_grad=True)  # valid for both values of batch_first
     states = network.states(3)

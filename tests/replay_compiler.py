@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fixtures that compile functions to replay captured graphs (``mode="reduce-overhead"``).
+"""Fixtures for compiled functions that replay captured graphs (``mode="reduce-overhead"``).
 
-A test runs its functions in two ways: with generated kernels and with operators.
+A test compiles its functions in two ways: to generated kernels, and to calls of operators.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "operators": {"backend": "openreg", "mode": "reduce-overhead"},
 }
 
-#: Options that compile in the same two ways but without graphs.
+#: Options for the same two ways of compilation, but without graphs.
 PLAIN: dict[str, dict[str, Any]] = {
     "generated": {},
     "operators": {"backend": "openreg", "options": {"passes": []}},
@@ -35,7 +35,7 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture(params=WAYS)
 def replaying(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """Returns ``torch.compile`` with the arguments for one of the two ways."""
+    """Returns ``torch.compile`` with the options for one of the two ways."""
     return lambda function: torch.compile(function, **WAYS[request.param])
 
 
@@ -49,7 +49,7 @@ def random(*shape: int) -> Tensor:
 
 @pytest.fixture
 def calls() -> Iterator[list[int]]:
-    """Yields a list that gets an element whenever the host runs replay_test::count."""
+    """Yields a list that gets one element each time the host runs replay_test::count."""
     seen: list[int] = []
     library = torch.library.Library("replay_test", "DEF")
     library.define("count(Tensor x) -> Tensor")

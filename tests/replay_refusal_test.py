@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that cannot be captured and therefore run without graphs."""
+"""Compiled functions that cannot be captured run without graphs."""
 
 from collections.abc import Callable
 from typing import Any

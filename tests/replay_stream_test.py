@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that replay captured graphs, on several streams, threads and devices."""
+"""Compiled functions replay captured graphs on several streams, threads and devices."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.replay_compiler import replaying as replaying
 
 
 def test_within_a_graph_of_the_program(replaying: Callable[[Any], Any]) -> None:
-    """While the program captures a graph, a compiled function adds its kernels to that graph."""
+    """If the program is capturing a graph, a compiled function adds its kernels to that graph."""
     compiled = replaying(lambda x: (x * 2).sin())
     x = random(6)
     for _ in range(3):
@@ -30,7 +30,7 @@ def test_within_a_graph_of_the_program(replaying: Callable[[Any], Any]) -> None:
 
 
 def test_streams(replaying: Callable[[Any], Any]) -> None:
-    """A result that a stream still reads must not be overwritten by a replay on another stream."""
+    """A replay on one stream must not overwrite a result that another stream still reads."""
     compiled = replaying(lambda x: x * 2)
     x = random(100_000)
     for _ in range(3):
@@ -42,7 +42,7 @@ def test_streams(replaying: Callable[[Any], Any]) -> None:
         with torch.openreg.stream(streams[number % 3]):
             given = torch.full_like(x, float(number))
             result = compiled(given)
-            torch.openreg._sleep(1_000_000)  # the next stream would run first unless it waits
+            torch.openreg._sleep(1_000_000)  # without a wait, the next replay would run first
             sums.append((number, result + 1))
             del result
     torch.openreg.synchronize()
@@ -85,7 +85,7 @@ def test_threads(replaying: Callable[[Any], Any]) -> None:
 
 
 def test_a_thread_that_compiles() -> None:
-    """The policy applies to all threads, although torch's settings are thread-local."""
+    """The policy for graphs applies to all threads, although torch's settings are thread-local."""
     before = captures()
 
     def work() -> None:

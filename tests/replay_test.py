@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that replay captured graphs give the same results as without graphs."""
+"""Compiled functions return the same results with and without replays of captured graphs."""
 
 import gc
 from collections.abc import Callable
@@ -27,8 +27,8 @@ def test_a_call_is_a_replay(replaying: Callable[[Any], Any], calls: list[int]) -
         x, y = random(5, 7), random(7)
         result = compiled(x, y)
         assert_close(result, (x * 2 + y).relu())
-        # The host runs the operator in the first three calls: uncaptured, captured, and captured
-        # again because the previous result is still held.
+        # The host runs the operator in three calls: in the first, which is not captured, and in two
+        # captures. The second capture is necessary because the previous result is still held.
         assert len(calls) == min(number + 1, 3)
     assert captures() == 2
 
@@ -40,7 +40,7 @@ def test_results_stay_as_long_as_they_are_held(replaying: Callable[[Any], Any]) 
     for x, (plus, total) in zip(inputs, results, strict=True):
         assert_close(plus, x + 1)
         assert_close(total, x.sum())
-    # After the maximum number of captures, the function ran uncaptured, with a warning.
+    # After the maximum number of captures, further calls run without graphs, with a warning.
     assert captures() == 8
     assert counters["inductor"]["cudagraph_skips"] > 0
 
@@ -54,14 +54,14 @@ def test_results_stay_as_long_as_they_are_held(replaying: Callable[[Any], Any]) 
     st.sampled_from(sorted(WAYS)),
 )
 def test_any_program_agrees(steps: list[tuple[str, int]], way: str) -> None:
-    """Results are held, dropped, written to and used as inputs in any order."""
+    """The program holds and drops results, writes to them and uses them as inputs, in any order."""
 
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         z = (x * 2 + y.cumsum(0)) % 997
         return z, (z * y).cumsum(0) % 997
 
     compiled = torch.compile(function, **WAYS[way])
-    held: list[tuple[Tensor, Tensor]] = []  # the device's result and the expected result
+    held: list[tuple[Tensor, Tensor]] = []  # pairs of the device's result and the expected result
 
     def call(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> None:
         held.extend(zip(compiled(x[0], y[0]), function(x[1], y[1]), strict=True))
@@ -99,7 +99,7 @@ def test_a_result_that_is_fed_back(replaying: Callable[[Any], Any]) -> None:
 
 
 class Trained(nn.Module):
-    """A module with parameters, a buffer that is written to, and random numbers."""
+    """A module with parameters, random numbers, and a buffer that it writes to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Trained(nn.Module):
 
 
 def test_training(replaying: Callable[[Any], Any]) -> None:
-    """Gradients accumulate over two batches; the second forward runs before the first backward."""
+    """Gradients accumulate over two batches. The second forward runs before the first backward."""
     model, expected = Trained().to("openreg"), Trained().to("openreg")
     expected.load_state_dict(model.state_dict())
     compiled = replaying(model)
@@ -154,7 +154,7 @@ def test_an_optimizer(replaying: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_random_numbers(way: str) -> None:
-    """Calls continue the sequence of random numbers as the function does without graphs."""
+    """Like calls without graphs, replays continue the sequence of random numbers."""
 
     def function(x: Tensor) -> Tensor:
         return nn.functional.dropout(x, 0.5) + torch.rand_like(x)
@@ -176,7 +176,7 @@ def test_random_numbers(way: str) -> None:
 
 
 def test_dropout_in_training(replaying: Callable[[Any], Any]) -> None:
-    """Each backward uses the mask of its own forward."""
+    """Each backward pass uses the mask of its own forward pass."""
     compiled = replaying(lambda x: nn.functional.dropout(x, 0.5) * 3)
     masks = set()
     for _ in range(6):
@@ -198,7 +198,7 @@ def test_dynamic_sizes(replaying: Callable[[Any], Any]) -> None:
             assert_close(compiled(x), torch.softmax(x * 2, -1).sum(0))
         if repetition == 2:
             before = captures()
-    assert captures() == before  # each size was captured in earlier repetitions
+    assert captures() == before  # earlier repetitions have captured every size
     assert captures() >= 3
 
 
@@ -255,7 +255,7 @@ def test_results_that_are_inputs_or_parts_of_them(replaying: Callable[[Any], Any
     compiled = replaying(lambda x: (apply(x, weight) * 2, x, x[1:]))
     for _ in range(4):
         pairs = []
-        for _ in range(2):  # the second call runs before the backward of the first
+        for _ in range(2):  # the second forward runs before the first backward
             x = random(5, 4).requires_grad_()
             y, same, rows = compiled(x)
             assert same.data_ptr() == x.data_ptr()
@@ -279,7 +279,8 @@ def test_parameters_that_move(replaying: Callable[[Any], Any]) -> None:
                 parameter.data = random(*parameter.shape)
             x = random(2, 4)
             assert_close(compiled(x), model(x))
-    # Three addresses are captured; after that, the parameters are copied.
+    # The function is captured with three sets of parameter addresses. The fourth capture copies the
+    # parameters.
     assert captures() == 4
     before = captures()
     with torch.no_grad():
@@ -311,7 +312,7 @@ def test_memory_is_released_with_the_function(replaying: Callable[[Any], Any]) -
         for _ in range(4):
             result = compiled(random(64, 64))
         torch._dynamo.reset()
-        assert result.isfinite().all()  # the result still belongs to its holder
+        assert result.isfinite().all()  # the program still owns the result
 
     use()
     gc.collect()
@@ -325,7 +326,7 @@ def test_memory_is_released_with_the_function(replaying: Callable[[Any], Any]) -
 
 
 def test_with_cpp_wrapper() -> None:
-    """With cpp_wrapper, graphs work unless torch may partition them; then torch disables them."""
+    """Graphs work with cpp_wrapper, except if torch may partition graphs: it then disables them."""
     with torch._inductor.config.patch(cpp_wrapper=True, graph_partition=False):
         compiled = torch.compile(lambda x: (x * 2).softmax(0) @ x, mode="reduce-overhead")
         for _ in range(4):
@@ -348,7 +349,7 @@ def test_after_passes() -> None:
 
 
 def test_cached_code_is_replayed_too() -> None:
-    """Code from torch's caches is also replayed: replays are set up when the code is loaded."""
+    """Code from torch's caches is also replayed, because loading it sets up the replays."""
 
     def function(x: Tensor) -> Tensor:
         return (x * 11).tanh()

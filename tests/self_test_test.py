@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The report of `python -m torch_openreg`, on a working device and on broken ones."""
+"""Tests the report of `python -m torch_openreg`, on a working device and on broken ones."""
 
 import gc
 import json
@@ -96,12 +96,12 @@ Fault = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def gives(value: object) -> Fault:
-    """Replaces a function with one that only returns ``value``."""
+    """Returns a fault: the replaced function only returns ``value``."""
     return lambda _: lambda *_, **__: value
 
 
 def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces a function with one that changes its results for device tensors."""
+    """A fault: the replaced function changes its results for device tensors."""
 
     def function(first: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         result = original(first, *arguments, **named)
@@ -116,7 +116,7 @@ def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces a function with one that keeps its results alive."""
+    """A fault: the replaced function keeps its results alive."""
     kept = []
 
     def function(*arguments: Any, **named: Any) -> Any:
@@ -126,8 +126,8 @@ def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-# For each fault: the check that must report it, an object, the attribute to replace, the
-# replacement, and the text of the report.
+# Each fault consists of the check that must report it, an object, the attribute to replace, the
+# replacement, and the text that the report must contain.
 FAULTS: list[tuple[str, Any, str, Fault, str]] = [
     ("memory", openreg, "memory_allocated", gives(0), "counts as 0"),
     ("memory", openreg, "mem_get_info", gives((2, 1)), "2 bytes are free, of 1"),
@@ -195,7 +195,7 @@ def test_a_feature_that_the_driver_lacks_is_no_failure(
 
 
 def test_checks_leave_everything_as_it_was() -> None:
-    gc.collect()  # exceptions of other tests may keep tensors alive
+    gc.collect()  # exceptions of earlier tests may keep tensors alive
     torch.openreg.empty_cache()
     torch.manual_seed(4)
     held = torch.openreg.memory_allocated()
@@ -209,7 +209,7 @@ def test_checks_leave_everything_as_it_was() -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """Returns a copy of the package, which a test can break."""
+    """Returns a copy of the package that a test may break."""
     source = Path(openreg.__file__).parent.parent
     copy = tmp_path / "torch_openreg"
     for path in source.rglob("*"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Saved files and copies of objects on the device: values, devices and sharing are restored."""
+"""Files and copies of objects on the device restore values, devices and shared memory."""
 
 import copy
 import io
@@ -60,7 +60,7 @@ def numbers(*shape: int, device: str = "openreg:1") -> Tensor:
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:
-    """Checks that a tensor has equal values and metadata, in different memory."""
+    """Checks that two tensors have equal values and metadata, but different memory."""
     assert found.device == expected.device
     assert found.dtype == expected.dtype
     assert found.stride() == expected.stride()
@@ -73,7 +73,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     ("dtype", "legacy"),
     [(dtype, False) for dtype in DTYPES]
-    # On no device can torch read newer dtypes from a legacy file.
+    # torch cannot read newer dtypes from a legacy file, on any device.
     + [(dtype, True) for dtype in DTYPES if dtype not in torch.storage._new_dtypes()],
     ids=str,
 )
@@ -196,7 +196,7 @@ assert not hasattr(torch, "openreg")
 
 
 def test_mapped_files(tmp_path: Path) -> None:
-    """With mmap, only host tensors map the file; device tensors are copies."""
+    """With mmap, only host tensors map the file. Device tensors are copies."""
     path = tmp_path / "tensors.pt"
     torch.save({"device": numbers(1000), "host": torch.ones(1000)}, path)
     before = path.read_bytes()
@@ -224,7 +224,7 @@ def test_untyped_storages() -> None:
     loaded = round_trip(storage)
     assert loaded.device == storage.device
     assert loaded.tolist() == storage.tolist()
-    # On no device can torch read untyped storages from a legacy file or a pickle.
+    # torch cannot read untyped storages from a legacy file or a pickle, on any device.
     attempts: list[Callable[[], Any]] = [
         lambda: round_trip(storage, legacy=True),
         lambda: copy_by_pickle(storage),
@@ -324,7 +324,7 @@ def test_nested_tensors(layout: torch.layout) -> None:
     nested = torch.nested.nested_tensor(
         [numbers(2, 3), numbers(1, 3)], layout=layout, device="openreg:1"
     )
-    # weights_only does not support nested tensors with jagged layout.
+    # weights_only does not support nested tensors of jagged layout.
     loaded = round_trip(nested, weights_only=layout == torch.strided)
     assert loaded.device == torch.device("openreg:1")
     for found, expected in zip(loaded.unbind(), nested.unbind(), strict=True):
@@ -409,7 +409,8 @@ def test_safetensors(tmp_path: Path) -> None:
     host = safetensors.torch.load_file(path)
     assert host["y"].dtype == torch.bfloat16
     assert torch.equal(host["x"], tensor.cpu())
-    # An integer is an index of the accelerator, whose name is not in safetensors' list.
+    # safetensors uses an integer as an index of the accelerator, because its list of device names
+    # does not contain "openreg".
     loaded = safetensors.torch.load_file(path, device=1)
     assert_same(loaded["x"], tensor)
     with safetensors.safe_open(path, framework="pt", device=0) as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sparse tensors of all layouts: construction, copies, operators and gradients as on the CPU."""
+"""Compares sparse tensors of all layouts with the CPU: creation, copies, operators, gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 
 
 def dense(dtype: torch.dtype = torch.float64) -> Tensor:
-    """Returns a 4 x 6 matrix, half of it zero."""
+    """Returns a 4 x 6 matrix in which half of the elements are zero."""
     values = torch.arange(24, dtype=torch.float64).reshape(4, 6)
     return (values * (values.remainder(2) == 0)).to(dtype)
 
@@ -36,7 +36,7 @@ def sparse(layout: torch.layout, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
-    """Checks that the results of the device and the CPU agree in layout, parts and values."""
+    """Checks that results of the device and the CPU have equal layouts, parts and values."""
     for actual, expected in zip(tree_leaves(ours), tree_leaves(theirs), strict=True):
         if not isinstance(expected, Tensor):
             assert actual == expected

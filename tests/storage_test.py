@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Backend metadata on tensors: the operations that keep or drop it, and invalid values."""
+"""Tests backend metadata on tensors: the operations that keep or drop it, and invalid values."""
 
 import copy
 import io
@@ -80,7 +80,8 @@ def test_operations_that_keep_metadata(derive: Callable[[Tensor], Tensor]) -> No
     tensor = tensor_with_meta()
     derived = derive(tensor)
     assert get_meta(derived) == META
-    # Setting one tensor's metadata must not change the other's, unless both are the same object.
+    # A change to one tensor's metadata must not affect the other tensor, unless both are the same
+    # object.
     set_meta(tensor, TensorMeta(version=9))
     assert get_meta(derived) == (TensorMeta(version=9) if derived is tensor else META)
 
@@ -89,7 +90,7 @@ class Sub(Tensor):
     """A tensor subclass with torch's default __torch_function__."""
 
     def new_empty(self, *arguments: Any, **options: Any) -> "Sub":
-        """Returns a Sub, as copy.deepcopy requires of a subclass."""
+        """Returns a Sub, because copy.deepcopy requires this of a subclass."""
         return super().new_empty(*arguments, **options).as_subclass(Sub)
 
 
@@ -99,7 +100,7 @@ def test_subclasses() -> None:
     copied = copy.deepcopy(tensor)
     assert type(copied) is Sub
     assert get_meta(copied) == META
-    # torch makes these copies with as_subclass, which drops metadata.
+    # torch makes these copies with as_subclass(), which drops the metadata.
     for copied in (copy.copy(tensor), pickle.loads(pickle.dumps(tensor))):
         assert type(copied) is Sub
         assert get_meta(copied) is None
@@ -194,7 +195,7 @@ def test_state_of_a_module() -> None:
     assert get_meta(state["weight"]) == META
     assert get_meta(state["bias"]) is None
     other = torch.nn.Linear(3, 2).to("openreg:1")
-    other.load_state_dict(state)  # copies only values
+    other.load_state_dict(state)  # copies only the values
     assert get_meta(other.weight) is None
     other.load_state_dict(state, assign=True)
     assert get_meta(other.weight) == META
@@ -253,7 +254,7 @@ def test_wrappers_keep_the_metadata_of_inner_tensors() -> None:
     for copied in copies[:2]:
         assert get_meta(copied.a) == META
         assert get_meta(copied.b) == TensorMeta(version=5)
-    assert type(copies[2]) is TwoTensor  # created by clone, which drops metadata
+    assert type(copies[2]) is TwoTensor  # created by clone(), which drops the metadata
     with pytest.raises(ValueError, match=r"memory of their own.*or wraps other tensors"):
         get_meta(wrapped)
 
@@ -348,7 +349,7 @@ def test_files_where_the_device_is_not(tmp_path: Path) -> None:
     assert child.output(load, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "15.0"
 
 
-# ----------------------------------------------------------------------------- keys of other owners
+# --------------------------------------------------------------- metadata keys that other code owns
 
 
 def test_keys_that_are_not_ours_are_kept() -> None:
@@ -374,7 +375,7 @@ def test_keys_that_are_not_ours_beside_metadata() -> None:
     assert torch._utils.get_tensor_metadata(round_trip(tensor)) == written | {"another": True}
 
 
-# ------------------------------------------------------------------------------------- lazy clones
+# --------------------------------------------------------------------------- lazy clones of tensors
 
 
 WRITES: dict[str, Callable[[Tensor], Any]] = {
@@ -466,9 +467,9 @@ def test_a_lazy_clone_outlives_the_original_on_another_stream() -> None:
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
         torch.openreg._sleep(100_000_000)
-        clone.add_(1)  # copies late
+        clone.add_(1)  # the copy runs on `side`, after the sleep
     del tensor
-    for _ in range(20):  # immediately reuses the original's memory
+    for _ in range(20):  # reuses the original's memory immediately
         torch.full((1000,), -1.0, device="openreg")
     side.synchronize()
     assert clone.unique().tolist() == [4.0]

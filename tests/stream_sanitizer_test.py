@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The stream sanitizer finds races regardless of timing, and accepts ordered programs."""
+"""The stream sanitizer finds races regardless of their timing, and accepts ordered programs."""
 
 import gc
 import threading
@@ -29,11 +29,11 @@ def _sanitizer() -> Iterator[None]:
 
 
 def side_stream(device: int = 0) -> torch.Stream:
-    """Returns a stream that is not ordered with the test's other streams."""
+    """Returns a stream that is not ordered with the other streams of the test."""
     return torch.Stream(f"openreg:{device}")
 
 
-# ---------------------------------------------------------------------------- races
+# ---------------------------------------------------------------------- races that must be reported
 
 
 def test_a_read_of_what_another_stream_writes() -> None:
@@ -64,7 +64,7 @@ def test_a_read_of_what_another_stream_writes() -> None:
 
 def test_a_race_does_not_depend_on_timing() -> None:
     x = torch.zeros(N, device="openreg")
-    time.sleep(0.1)  # the write is done by now, but the program has not synchronized
+    time.sleep(0.1)  # the write has finished, but the program has not synchronized with it
     with (
         torch.openreg.stream(side_stream()),
         pytest.raises(RuntimeError, match="aten::add_ writes"),
@@ -126,8 +126,8 @@ def test_views_share_memory() -> None:
     x[:32].add_(1)
     y[:, :32].add_(1)
     with torch.openreg.stream(side):
-        x[32:].add_(2)  # other rows
-        y[:, 32:].add_(2)  # other columns
+        x[32:].add_(2)  # no race, because the rows differ
+        y[:, 32:].add_(2)  # no race, because the columns differ
         with pytest.raises(RuntimeError, match="aten::add_"):
             x[31:33].add_(2)
         with pytest.raises(RuntimeError, match="aten::add_"):
@@ -234,7 +234,7 @@ def test_warnings_do_not_stop_the_program() -> None:
     assert len(stream_sanitizer.races()) == 1
 
 
-# ---------------------------------------------------------------------------- no races
+# --------------------------------------------------------------------------- programs without races
 
 
 def test_wait_stream_and_events_order() -> None:
@@ -331,7 +331,7 @@ def test_autograd_across_streams() -> None:
             halves.append((x * 3).relu())
     for stream in (left, right):
         torch.openreg.current_stream().wait_stream(stream)
-    (halves[0] * halves[1]).sum().backward()  # backward uses the same streams
+    (halves[0] * halves[1]).sum().backward()  # backward uses the streams of forward
     assert x.grad is not None
     assert x.grad.tolist() == [18.0] * N
 
@@ -403,7 +403,7 @@ def test_captured_work_does_not_use_memory() -> None:
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         y = x * 2
-    x.fill_(4)  # no race: the capture has run nothing
+    x.fill_(4)  # no race, because the capture runs nothing
     graph.replay()
     assert (y + 1).tolist() == [9] * N
     assert stream_sanitizer.races() == []
@@ -412,7 +412,7 @@ def test_captured_work_does_not_use_memory() -> None:
         x.mul(2)
 
 
-# ---------------------------------------------------------------------------- settings
+# ------------------------------------------------------------------------ settings of the sanitizer
 
 
 def test_disabled_sanitizer_reports_nothing() -> None:

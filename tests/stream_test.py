@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Streams: Python runs ahead, work on one stream is in order, and streams are independent."""
+"""Python runs ahead of streams, the work of a stream is ordered, and streams are independent."""
 
 import ctypes
 import threading
@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch_openreg
 
-# The time in nanoseconds for which a stream is kept busy: much longer than a launch takes.
+# A stream is kept busy for this many nanoseconds, which is much longer than a launch takes.
 NAP = 300_000_000
 
 
@@ -208,8 +208,8 @@ def test_priorities() -> None:
 
 
 def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
-    # The tensor is freed before its stream has written to it. A new tensor of this size must not
-    # contain the written values.
+    # The tensor is freed before its stream has written to it. That write must not reach a new
+    # tensor of the same size.
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
         torch.openreg._sleep(NAP // 3)
@@ -221,7 +221,7 @@ def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
 
 @contextmanager
 def foreign_stream(device: int) -> Iterator[int]:
-    """Creates a stream with the driver instead of torch, and yields its handle."""
+    """Creates a stream through the driver instead of torch, and yields its handle."""
     library = Path(torch_openreg.__file__).parent / "lib" / "libopenreg.so"
     driver = ctypes.CDLL(str(library))
     handle = ctypes.c_void_p()
@@ -279,7 +279,7 @@ def test_wrong_handles_are_refused() -> None:
         with pytest.raises(RuntimeError, match="belongs to device openreg:0"):
             torch.openreg.ExternalStream(handle, device=1)
         stream = torch.openreg.ExternalStream(handle, device=0)
-    for wrong in (12345, handle):  # not a stream; a destroyed stream
+    for wrong in (12345, handle):  # not a stream, and a destroyed stream
         with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
             torch.openreg.ExternalStream(wrong, device=0)
     with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
@@ -394,7 +394,7 @@ def test_peer_copies_are_in_the_order_of_both_streams() -> None:
             with torch.openreg.device(0):
                 torch.openreg._sleep(NAP // 30)
             x.fill_(value)
-            y.copy_(x, non_blocking=True)  # after the fill, before the next one
+            y.copy_(x, non_blocking=True)  # after the fill, and before the next one
             with torch.openreg.device(1):
                 torch.openreg._sleep(NAP // 30)
             y.mul_(2)

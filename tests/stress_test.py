@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Eight threads use two devices with four streams each, and every result is checked.
+"""Eight threads use two devices with four streams each, and check every result.
 
-OPENREG_STRESS_SECONDS sets the duration in seconds; the default is a few seconds: ``./bazelw test
+OPENREG_STRESS_SECONDS sets the duration in seconds. The default is a few seconds: ``./bazelw test
 //tests:stress_test --test_env=OPENREG_STRESS_SECONDS=60``.
 """
 
@@ -22,7 +22,7 @@ N = 512
 
 
 class Worker:
-    """The actions of one thread. All values are small integers, so that their sums are exact."""
+    """The actions of one thread. All values are small integers, so their sums are exact."""
 
     def __init__(self, number: int, streams: list[list[torch.Stream]]) -> None:
         self.random = random.Random(number)
@@ -37,7 +37,7 @@ class Worker:
         return device, self.random.choice(self.streams[device])
 
     def chain_over_streams(self) -> None:
-        """Adds to one tensor several times, each time on a different stream, ordered by events."""
+        """Adds to a tensor on several streams in turn. Events order the additions."""
         device, stream = self.place()
         with torch.openreg.stream(stream):
             x = torch.zeros(N, device=f"openreg:{device}")
@@ -73,7 +73,7 @@ class Worker:
             assert x.grad.tolist() == [8 * value] * N
 
     def peers(self) -> None:
-        """Copies back and forth between the streams of two devices."""
+        """Copies back and forth between streams of two devices."""
         device, stream = self.place()
         other = (device + 1) % DEVICES
         value = self.value()
@@ -98,7 +98,7 @@ class Worker:
         assert back.tolist() == [2 * value] * N
 
     def short_lives(self) -> None:
-        """Reuses memory repeatedly; no earlier contents may be visible."""
+        """Allocates and frees memory repeatedly. A new tensor must not contain earlier contents."""
         device, stream = self.place()
         with torch.openreg.stream(stream):
             kept = []
@@ -159,9 +159,9 @@ def test_threads_devices_and_streams() -> None:
 
 
 def test_an_error_reaches_the_thread_that_waits_for_its_stream() -> None:
-    """Some threads' kernels fail. A wait for the kernel's own stream must raise its error."""
+    """Some threads' kernels fail. The error must be raised by a wait for the kernel's stream."""
     index = torch.tensor([N], device="openreg")
-    torch.ones(N, device="openreg").index_select(0, index - 1)  # the first use of dtypes waits
+    torch.ones(N, device="openreg").index_select(0, index - 1)  # the first call waits
     torch.openreg.synchronize()
     seen: list[bool] = []
 
@@ -179,7 +179,7 @@ def test_an_error_reaches_the_thread_that_waits_for_its_stream() -> None:
                     failed += 1
         seen.append(failed == (20 if fails else 0))
 
-    # The threads do not share streams, because the pool has more streams than there are threads.
+    # The pool has more streams than there are threads, so threads do not share a stream.
     threads = [threading.Thread(target=work, args=(number % 2 == 0,)) for number in range(THREADS)]
     for thread in threads:
         thread.start()

@@ -20,7 +20,7 @@ Document = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the path of a trace of a training step."""
+    """Returns the path of a trace of one training step."""
     model = torch.nn.Linear(16, 4).to("openreg")
     host = torch.randn(8, 16).pin_memory()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiler:
@@ -156,7 +156,7 @@ def test_names_of_cuda(path: Path, tmp_path: Path) -> None:
     calls = [e for e in converted.document["traceEvents"] if e.get("cat") == "cuda_runtime"]
     names = {call["name"] for call in calls}
     assert {"cudaLaunchKernel", "cudaMemcpyAsync"} <= names
-    assert not any("stream" in call["args"] for call in calls)  # else HTA counts them as work
+    assert not any("stream" in call["args"] for call in calls)  # otherwise HTA counts them as work
     assert not converted.calls
     original = read(path)
     assert len(converted.work) == len(original.work)

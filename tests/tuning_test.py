@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measured candidates (max_autotune) and frozen weights (freezing) in generated code.
+"""Tests generated code with measured candidates (max_autotune) and frozen weights (freezing).
 
 Each C++ compilation takes seconds, so a test compiles as few kernels as possible.
 """
@@ -44,14 +44,14 @@ def random(*shape: int) -> Tensor:
 
 
 class Images(nn.Module):
-    """A convolution followed by a normalization that can be folded into it, and a product."""
+    """A convolution with a normalization that can be folded into it, followed by a product."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, 16, 3, padding=1)
         self.norm = nn.BatchNorm2d(16)
         self.head = nn.Linear(16, 10)
-        # Make the statistics nontrivial: with those of a new layer, there would be nothing to fold.
+        # Set nontrivial statistics: those of a new layer would leave nothing to fold.
         with torch.no_grad():
             for name, value in self.norm.state_dict().items():
                 if name in ("weight", "running_var"):
@@ -72,14 +72,14 @@ def images() -> nn.Module:
     return Images().eval()
 
 
-#: For each model: a function that creates it, and its input.
+#: For each model, a function that creates it, and its input.
 MODELS = {"linear": (features, random(4, 16)), "conv": (images, random(2, 3, 8, 8))}
 
 
 def prepared(
     name: str, dtype: torch.dtype = torch.float32, device: str = DEVICE
 ) -> tuple[nn.Module, Tensor]:
-    """Returns a model and its input, both on the device."""
+    """Returns a model and its input on a device."""
     make, x = MODELS[name]
     return make().to(device, dtype), x.to(device, dtype)
 
@@ -111,7 +111,7 @@ def test_measured_training_agrees_with_eager() -> None:
 
 
 def test_product_with_a_repeated_bias_is_one_operator() -> None:
-    # torch has two operators for such a product, and would measure both on CUDA.
+    # torch has two operators for such a product, and on CUDA it would measure both.
     def function(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         return torch.addmm(bias.expand(x.shape[0], -1), x, weight)
 
@@ -135,7 +135,7 @@ def test_dynamic_shapes_compile_once(frozen: bool) -> None:
 
 @torch.library.custom_op("openreg_tuning_test::shifted", mutates_args=())
 def shifted(x: Tensor) -> Tensor:
-    """Adds 1 slowly: the launch is fast, but the work takes 50 ms on the device."""
+    """Adds 1 slowly: the launch returns immediately, but the device works for 50 ms."""
     torch.openreg._sleep(50_000_000)
     return x + 1
 
@@ -149,7 +149,7 @@ def added(x: Tensor) -> Tensor:
     return x + 1
 
 
-# torch caches times for all devices of a type, so each device gets a different size.
+# torch caches measured times per device type, so each device needs a different size.
 @pytest.mark.parametrize(("device", "size"), [("openreg:0", 8), ("openreg:1", 9)])
 def test_candidates_are_measured_until_the_device_is_done(device: str, size: int) -> None:
     measured: dict[str, float] = {}
@@ -171,12 +171,13 @@ def test_candidates_are_measured_until_the_device_is_done(device: str, size: int
     (slow,) = (time for name, time in measured.items() if "fallback" in name)
     (fast,) = (time for name, time in measured.items() if "fallback" not in name)
     assert slow >= 50 > fast > 0
-    assert "torch.ops.openreg_tuning_test" not in codes[-1]  # the other candidate was selected
+    assert "torch.ops.openreg_tuning_test" not in codes[-1]  # torch selected the other candidate
 
 
 @pytest.mark.parametrize("options", [{"mode": MEASURED}, {"options": {"freezing": True}}])
 def test_changed_weights_count_unless_they_are_frozen(options: dict[str, Any]) -> None:
-    # A call's options cannot freeze weights: torch freezes during tracing, before it reads them.
+    # The options of a call cannot freeze weights: torch freezes during tracing, before it reads the
+    # options.
     model, x = prepared("conv")
     assert isinstance(model, Images)
     compiled = torch.compile(model, fullgraph=True, **options)
@@ -200,12 +201,12 @@ def test_frozen_convolution_has_its_normalization_folded(device: str, dtype: tor
     assert result.device == torch.device(device)
     same(result, expected)
     assert counters["inductor"]["binary_folding_conv"] == 4  # - mean, * scale, * weight, + bias
-    assert re.search(r"^ +\w+, = args$", code, re.MULTILINE)  # only the image
+    assert re.search(r"^ +\w+, = args$", code, re.MULTILINE)  # the image is the only argument
     index = torch.device(device).index
     constants = re.findall(r"^_frozen_param\d+ = None  # (device\(.*?\))", code, re.MULTILINE)
     assert constants
     assert set(constants) == {f"device(type='openreg', index={index})"}
-    # The folded weight is a separate tensor, so changing the module must not change the result.
+    # The folded weight is a separate tensor, so a change to the module must not affect the result.
     model.conv.weight.zero_()
     assert torch.equal(compiled(x), result)
 
@@ -254,7 +255,7 @@ def test_cached_code_uses_the_constants_of_each_model() -> None:
     for cached in (False, True):
         torch._dynamo.reset()
         counters.clear()
-        model, x = prepared("linear")  # each has its own weights
+        model, x = prepared("linear")  # each model has its own weights
         result, (code,) = run_and_get_code(torch.compile(model, fullgraph=True), x)
         same(result, model(x))
         assert "_frozen_param" in code

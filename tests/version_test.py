@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Version counters: autograd detects every write to a tensor that it has saved."""
+"""Autograd detects every write to a tensor that it has saved, by the tensor's version counter."""
 
 from collections.abc import Callable
 from typing import Any

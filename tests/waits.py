@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that wait for the device while queued work needs the GIL; tests/gil_test.py runs them.
+"""Calls that wait for the device while queued work needs the GIL. tests/gil_test.py runs them.
 
-Each case is a generator. The code before its ``yield`` prepares the call, and the code after it is
-the call. In between, a host function is queued on the current stream. It returns only after another
-Python thread has run. A call that waits while it holds the GIL never returns, so the cases run in a
-separate process.
+Each case is a generator. The code before its ``yield`` prepares the call, and the code after it
+makes the call. At the ``yield``, a host function is queued on the current stream. It returns only
+after another Python thread has run. A call that waits with the GIL held therefore never returns,
+which is why the cases run in a separate process.
 """
 
 import copy
@@ -23,15 +23,15 @@ import torch
 
 Case = Callable[[], Generator[None, None, Any]]
 
-#: Cases whose calls return only after the queued work is done.
+#: Cases whose calls return only after the queued work has run.
 WAITING: dict[str, Case] = {}
-#: Cases whose calls may return earlier.
+#: Cases whose calls may return before the queued work has run.
 OTHERS: dict[str, Case] = {}
-#: Work for which no device thread needs the GIL.
+#: Work whose execution on the device must not need the GIL.
 WORK: dict[str, Callable[[], Any]] = {}
 
 DEVICE = "openreg"
-NAP = 30_000_000  # ns, after which the host function starts: the call is waiting by then
+NAP = 30_000_000  # ns; when the host function starts, the call is already waiting
 QUEUE = 600  # more commands than fit into a stream's queue
 LARGE = 1 << 20  # elements; a copy of this size from pageable memory is not staged
 
@@ -42,14 +42,14 @@ _driver.orLaunchHostFunc.argtypes = [ctypes.c_void_p, _HostFunction, ctypes.c_vo
 _driver.orGetHostWaitHooks.restype = ctypes.c_void_p
 _driver.orSetHostWaitHooks.argtypes = [ctypes.c_void_p]
 _driver.orSetHostWaitHooks.restype = None
-_functions: list[Any] = []  # the driver may call them until the process ends
+_functions: list[Any] = []  # kept, because the driver may call them until the process ends
 
 
 def queue_python(stream: torch.Stream | None = None) -> threading.Event:
-    """Queues a function that returns after another Python thread has run.
+    """Queues a host function that returns after another Python thread has run.
 
     Returns:
-        An event that is set when the function has returned.
+        An event that is set when the host function has returned.
     """
     started, ticked, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -77,7 +77,7 @@ def run(name: str) -> bool:
     case = (WAITING | OTHERS)[name]()
     next(case)
     torch.openreg.synchronize()
-    sys.setswitchinterval(1000)  # only calls release the GIL
+    sys.setswitchinterval(1000)  # threads then switch only in calls that release the GIL
     try:
         done = queue_python()
         next(case, None)
@@ -92,8 +92,8 @@ def run(name: str) -> bool:
 
 
 def run_without_gil(name: str) -> None:
-    """Queues work and waits for it with the GIL held, which no device thread may need."""
-    WORK[name]()  # a first call may need the GIL
+    """Queues work and waits for it with the GIL held. No device thread may need the GIL."""
+    WORK[name]()  # the first call may need the GIL
     torch.openreg.synchronize()
     torch.openreg._sleep(NAP)
     kept = WORK[name]()
@@ -113,7 +113,7 @@ def waiting(case: Case) -> Case:
 
 
 def other(case: Case) -> Case:
-    """Registers a case whose call may wait."""
+    """Registers a case whose call need not wait."""
     OTHERS[case.__name__] = case
     return case
 
@@ -124,7 +124,7 @@ def ones(*shape: int, **options: Any) -> torch.Tensor:
 
 
 def _add_calls(calls: dict[str, Callable[[torch.Tensor], Any]]) -> None:
-    """Registers cases that call functions with a small tensor."""
+    """Registers a case for each function, called with a small tensor."""
 
     def case_of(call: Callable[[torch.Tensor], Any]) -> Case:
         def case() -> Generator[None, None, Any]:
@@ -236,11 +236,11 @@ def interprocess_event() -> Generator[None, None, Any]:
     event.synchronize()
 
 
-# ----------------------------------------------------------------------------------------- memory
+# ----------------------------------------------------------------------- calls that wait for memory
 
 
 def _full_device() -> torch.Tensor:
-    """Fills the device except for a segment that is free on another stream, so allocations wait."""
+    """Fills the device, except for a segment that is free on another stream: allocations wait."""
     torch.openreg.empty_cache()
     torch.openreg.set_per_process_memory_fraction(1e9 / torch.openreg.mem_get_info()[1])
     stream = torch.openreg.Stream()
@@ -296,7 +296,7 @@ def accelerator_empty_cache() -> Generator[None, None, Any]:
 
 @waiting
 def a_lock_whose_holder_waits() -> Generator[None, None, Any]:
-    """Empties the cache in another thread, while this thread allocates with the GIL held."""
+    """Empties the cache in one thread, while this thread allocates with the GIL held."""
     x = ones(LARGE)
     ready = threading.Event()
 
@@ -309,7 +309,7 @@ def a_lock_whose_holder_waits() -> Generator[None, None, Any]:
     del x
     thread.start()
     ready.wait()
-    for _ in range(3):  # the other thread continues when this one waits
+    for _ in range(3):  # let the other thread run
         threading.Event().wait(0.003)
     torch.UntypedStorage(1 << 30, device=DEVICE)
     thread.join()
@@ -417,7 +417,7 @@ def memory_is_exported() -> Generator[None, None, Any]:
     torch.openreg.ipc_collect()
 
 
-# ----------------------------------------------------------------------------------------- graphs
+# ---------------------------------------------------------------------------------- calls on graphs
 
 
 def _captured(keep: torch.Tensor) -> Any:
@@ -471,11 +471,11 @@ def graph_in_a_cycle_goes() -> Generator[None, None, Any]:
     gc.collect()
 
 
-# ------------------------------------------------------------------------- queues that have no room
+# ------------------------------------------------------------ calls on a stream whose queue is full
 
 
 def _add_full_queues(calls: dict[str, Callable[[torch.Tensor], Any]]) -> None:
-    """Registers cases that call functions until the stream's queue is full."""
+    """Registers a case for each function, called until the stream's queue is full."""
 
     def case_of(call: Callable[[torch.Tensor], Any]) -> Case:
         def case() -> Generator[None, None, Any]:
@@ -540,11 +540,11 @@ def full_queue_of_replays_of_two_threads() -> Generator[None, None, Any]:
     thread.join()
 
 
-# ------------------------------------------------------------------ work that does not need the GIL
+# ------------------------------------------------------------------ work that must not need the GIL
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """Gives a tensor a Python object, which is freed with it even if C++ is the last owner."""
+    """Attaches a Python object to a tensor. It is freed with the tensor, even by C++ code."""
     tensor.mark = []
     return tensor
 

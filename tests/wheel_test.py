@@ -20,7 +20,7 @@ WHEEL = wheel("python")
 TAG = WHEEL.name.removeprefix(f"{NAME}-").removesuffix(".whl")
 
 # Symbols that a library may export although no other library in the wheel uses them: C interfaces,
-# Python modules, and class members, because a class is exported as a whole.
+# the entry points of Python modules, and class members. A class is always exported as a whole.
 INTERFACES = re.compile(r"(or[A-Z]|occl|aoti_torch_openreg_|openreg_kernel_|PyInit_)\w+")
 OF_A_CLASS = re.compile(r"((typeinfo( name)?|vtable) for )?openreg::(\w+::)*[A-Z]\w*(::|$)")
 
@@ -33,7 +33,7 @@ def members() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Creates an environment with the wheel."""
+    """Creates an environment and installs the wheel in it."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment
@@ -87,7 +87,7 @@ def test_members(members: dict[str, bytes]) -> None:
 
 def test_metadata(members: dict[str, bytes]) -> None:
     text = members[f"{NAME}.dist-info/METADATA"]
-    metadata = Metadata.from_email(text)  # raises an error if it is invalid
+    metadata = Metadata.from_email(text)  # raises an error if the metadata is invalid
     assert [str(requirement) for requirement in metadata.requires_dist or []] == ["torch==2.13.0"]
     assert metadata.license_expression == "BSD-3-Clause"
     assert metadata.description_content_type == "text/markdown"
@@ -114,7 +114,7 @@ def test_the_tag_names_the_required_glibc(members: dict[str, bytes], tmp_path: P
 
 
 def libraries(members: dict[str, bytes], folder: Path) -> list[Path]:
-    """Writes the wheel's shared libraries to a folder."""
+    """Writes the wheel's shared libraries to a folder and returns their paths."""
     paths = []
     for name, data in members.items():
         if name.endswith(".so"):
@@ -136,7 +136,7 @@ def test_libraries_are_stripped(members: dict[str, bytes], tmp_path: Path) -> No
 
 
 def symbols(library: Path, which: str) -> set[str]:
-    """Returns the demangled names that a library exports or imports; `which` is the flag for nm."""
+    """Returns the demangled symbols that a library exports or imports. `which` is a flag of nm."""
     lines = tool("nm", "--dynamic", "--extern-only", "--demangle", which, library).splitlines()
     return {re.split(r" [A-Za-z] ", line, maxsplit=1)[1].partition("@")[0] for line in lines}
 
@@ -151,7 +151,8 @@ def test_libraries_export_what_others_use(members: dict[str, bytes], tmp_path: P
         for symbol in of_library - used
         if not INTERFACES.fullmatch(symbol) and not OF_A_CLASS.match(symbol)
     }
-    # The inline function block_of() in device_allocator.h compares with this function's address.
+    # The inline function block_of() in device_allocator.h compares a pointer with the address of
+    # free_block().
     assert unused <= {("libopenreg_c10.so", "openreg::free_block(void*)")}
     assert exported["libopenreg_amp.so"] == set()
 
@@ -190,7 +191,7 @@ def test_it_trains(environment: Environment) -> None:
     assert "device='openreg:0'" in run(environment, code)
 
 
-# The headers of runtime/ must compile without any others; those of aten/ need torch's headers.
+# The headers of runtime/ must compile on their own. Those of aten/ also need torch's headers.
 @pytest.mark.parametrize(("folder", "others"), [("runtime", []), ("aten", include_paths())])
 def test_the_headers_compile_alone(
     environment: Environment, tmp_path: Path, folder: str, others: list[str]
@@ -206,7 +207,7 @@ def test_the_headers_compile_alone(
 
 
 def test_uninstalling_leaves_a_working_torch(environment: Environment) -> None:
-    # This must be the last test in the file, because it removes the device.
+    # This test uninstalls the device, so it must be the last one in the file.
     environment.pip("uninstall", "--yes", "torch_openreg")
     assert run(environment, "import torch; print(hasattr(torch, 'openreg'))") == "False\n"
     assert not list(environment.site.glob("torch_openreg*"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The wheels of all Python releases differ in the extension module only, and each fits its release.
+"""The wheels of all Python releases differ only in the extension module, which fits its release.
 
-torch is installed for the release of this test only, so the wheels of the others are not imported.
-docs/python.md says how to test one of them with a torch of its release.
+torch is installed only for the release that runs this test, so the other wheels are not imported.
+docs/python.md describes how to test such a wheel with a torch of its release.
 """
 
 import ast
@@ -24,7 +24,8 @@ WHEELS = {
     for path in runfile("python").glob("*.whl")
     if (match := re.search(r"-cp(\d+)-cp\1-manylinux", path.name))
 }
-# The interpreter of each release, for instance "310". If this machine lacks one, there is no wheel.
+# Maps a release, for instance "310", to its interpreter. Releases that this machine lacks are
+# missing, and have no wheel.
 INTERPRETERS = dict(
     pair.split("=", maxsplit=1) for pair in os.environ["OTHER_PYTHONS"].split(":") if pair
 )
@@ -45,7 +46,7 @@ def contents(release: str) -> dict[str, bytes]:
 
 
 def differing(name: str) -> bool:
-    """Whether a member of a wheel depends on the release."""
+    """Returns whether a member of a wheel depends on the Python release."""
     return "/_C." in name or name.endswith((".dist-info/WHEEL", ".dist-info/RECORD"))
 
 
@@ -70,9 +71,10 @@ def test_the_name_of_the_module_is_one_that_the_interpreter_looks_for(release: s
 
 @pytest.mark.parametrize("release", OTHERS)
 def test_the_interpreter_has_all_symbols(release: str, tmp_path: Path) -> None:
-    """Everything that the module takes from Python or torch exists there.
+    """The interpreter has all symbols that the extension module imports from it.
 
-    torch's part is the same for all releases, as far as names go.
+    Symbols that the module for this test's release also imports are not checked: torch has the same
+    ones for all releases.
     """
     needed = undefined(release, tmp_path) - undefined(HERE, tmp_path)
     python = INTERPRETERS[release]
@@ -96,7 +98,7 @@ def undefined(release: str, folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("release", OTHERS)
 def test_the_interpreter_has_the_names_that_modules_import(release: str, tmp_path: Path) -> None:
-    """Modules compile, and the standard library has what they import from it."""
+    """The modules compile, and the standard library contains all names that they import from it."""
     program = [
         "import importlib, pathlib, sys",
         "for path in pathlib.Path(sys.argv[1]).rglob('*.py'):",
@@ -127,7 +129,7 @@ def standard_imports(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("release", OTHERS)
 def test_the_wheel_of_another_release_is_refused(release: str, tmp_path: Path) -> None:
-    # As if somebody had copied the folder: pip refuses the wheel itself.
+    # pip rejects the wheel, so unpack it as if somebody had copied the folder.
     with zipfile.ZipFile(WHEELS[release]) as wheel:
         wheel.extractall(tmp_path)
     done = subprocess.run(

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Backends with one planted defect each, to check that the kit finds it.
+"""Backends with one planted defect each, which check that the kit detects the defect.
 
-A defect is a shim over torch_openreg. It either registers a wrong kernel over the correct one, or
-replaces a function in torch or in ``torch.openreg`` with a wrong one. Importing planted.py plants a
-defect.
+A defect is a shim over torch_openreg. It either overrides a correct kernel with a wrong one, or
+replaces a function in torch or in ``torch.openreg``. Importing planted.py plants a defect.
 """
 
 import copy
@@ -27,9 +26,9 @@ class Defect:
 
     Attributes:
         name: unique name of the defect.
-        plant: function that makes the backend of this process defective.
-        case: the kit's case that reports the defect.
-        verdict: the verdict that the case must have.
+        plant: function that plants the defect in the backend of this process.
+        case: the kit's case that must detect the defect.
+        verdict: the verdict that this case must have.
     """
 
     name: str
@@ -40,16 +39,16 @@ class Defect:
 
 DEFECTS: dict[str, Defect] = {}
 
-# Owns the wrong kernels, so they stay registered until the process ends.
+# Owns the wrong kernels, which therefore stay registered until the process ends.
 _library = torch.library.Library("aten", "IMPL")
 
 
 def defect(case: str, verdict: str = "wrong") -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Registers the decorated function as a defect, under the function's name.
+    """Registers the decorated function as a defect. The function's name is the defect's name.
 
     Args:
-        case: the kit's case that reports the defect.
-        verdict: the verdict that the case must have.
+        case: the kit's case that must detect the defect.
+        verdict: the verdict that this case must have.
     """
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
@@ -64,8 +63,8 @@ def replace_kernel(name: str, wrong: Callable[..., Any]) -> None:
 
     Args:
         name: name of the operator, such as "mul.Tensor".
-        wrong: the new kernel. Its first argument is a function that calls the correct kernel. The
-            operator's arguments follow.
+        wrong: the new kernel. Its first argument is a function that calls the correct kernel, and
+            the others are the operator's arguments.
     """
     right = torch.library.get_kernel(f"aten::{name}", KEY)
 
@@ -87,12 +86,12 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """Ignores its arguments and does nothing."""
 
 
-# Tensors.
+# Defects in tensors.
 
 
 @defect("contract/tensors/strides")
 def wrong_stride() -> None:
-    """The result of neg is contiguous, whatever strides its argument has."""
+    """The result of neg is contiguous, even if its argument is not."""
     replace_kernel("neg", lambda right, x: right(x.contiguous()))
 
 
@@ -156,7 +155,7 @@ def set_that_forgets_the_offset() -> None:
     )
 
 
-# Operators.
+# Defects in operators.
 
 
 @defect("op/eager/float32/mul", "fallback")
@@ -167,7 +166,7 @@ def silent_copy_to_the_cpu() -> None:
 
 @defect("op/errors/float32/gather", "late-error")
 def late_error() -> None:
-    """The next synchronization raises gather's errors, not the call."""
+    """gather's errors are raised by the next synchronization instead of the call."""
     module = device_module()
     kept: list[Exception] = []
 
@@ -197,7 +196,7 @@ def mixed_devices_accepted() -> None:
 
 @defect("op/eager/float32/tanh", "crash")
 def crash() -> None:
-    """The tanh kernel reads address 8."""
+    """The tanh kernel reads from the invalid address 8."""
     import ctypes
 
     replace_kernel("tanh", lambda right, x: ctypes.string_at(8))
@@ -257,12 +256,12 @@ def strides_ignored() -> None:
     replace_kernel("sin", sin)
 
 
-# Streams, events, devices.
+# Defects in streams, events and devices.
 
 
 @defect("contract/events/query")
 def event_that_never_fires() -> None:
-    """query() of a recorded event always returns false."""
+    """query() returns false even if a recorded event has completed."""
     query, record = torch.Event.query, torch.Event.record
     recorded: set[int] = set()
 
@@ -299,7 +298,7 @@ def event_wait_ignored() -> None:
 
 @defect("contract/streams/context_restores")
 def stream_that_stays_current() -> None:
-    """A stream stays current after its block."""
+    """A stream stays current after its `with` block ends."""
 
     class Stream(torch.Stream):
         def __enter__(self) -> Any:
@@ -335,7 +334,7 @@ def deadlock_in_synchronize() -> None:
 
 @defect("contract/device/guard_restores")
 def guard_that_does_not_restore() -> None:
-    """A device stays current after its block."""
+    """A device stays current after its `with` block ends."""
     guard = torch.accelerator.device_index
 
     class Index(guard):  # type: ignore[misc, valid-type]
@@ -353,7 +352,7 @@ def set_device_ignored() -> None:
 
 @defect("contract/device/index_out_of_range", "accepts-wrongly")
 def index_wraps_around() -> None:
-    """An index that is out of range selects an existing device."""
+    """An out-of-range device index selects an existing device."""
     put = torch.accelerator.set_device_index
 
     def wrapped(index: Any) -> None:
@@ -372,7 +371,7 @@ def synchronize_holds_the_gil() -> None:
 
     def wait(device: Any = None) -> None:
         start = time.monotonic()
-        # PyDLL functions run with the GIL held.
+        # A function called through PyDLL runs with the GIL held.
         ctypes.PyDLL(None).usleep(400_000)
         right(device)
         del start
@@ -380,7 +379,7 @@ def synchronize_holds_the_gil() -> None:
     module.synchronize = wait
 
 
-# Memory.
+# Defects in memory management.
 
 
 @defect("contract/allocator/record_stream")
@@ -391,7 +390,7 @@ def record_stream_ignored() -> None:
 
 @defect("contract/allocator/no_leak")
 def leak_per_call() -> None:
-    """Each call to relu keeps its result allocated forever."""
+    """Each call of relu leaks its result."""
     kept: list[Tensor] = []
 
     def relu(right: Any, x: Tensor) -> Tensor:
@@ -404,7 +403,7 @@ def leak_per_call() -> None:
 
 @defect("contract/allocator/out_of_memory", "crash")
 def out_of_memory_that_kills() -> None:
-    """A request that is too large ends the process instead of raising OutOfMemoryError."""
+    """A request for too much memory ends the process instead of raising OutOfMemoryError."""
 
     def empty(right: Any, size: Any, *rest: Any, **named: Any) -> Any:
         try:
@@ -417,7 +416,7 @@ def out_of_memory_that_kills() -> None:
 
 @defect("contract/allocator/empty_cache")
 def empty_cache_ignored() -> None:
-    """empty_cache does not return memory to the device."""
+    """empty_cache does not return any memory to the device."""
     torch.accelerator.empty_cache = nothing
 
 
@@ -435,7 +434,7 @@ def pinned_memory_that_is_not() -> None:
 
 @defect("contract/pinned_memory/pageable_is_safe")
 def pageable_copy_too_late() -> None:
-    """A non-blocking copy reads its pageable source after the call has returned."""
+    """A non-blocking copy reads its pageable source only after the call has returned."""
     import threading
 
     def copy_from(right: Any, source: Tensor, target: Tensor, non_blocking: bool = False) -> Any:
@@ -458,7 +457,7 @@ def pageable_copy_too_late() -> None:
     replace_kernel("_copy_from", copy_from)
 
 
-# Random numbers.
+# Defects in random numbers.
 
 
 @defect("contract/generator/manual_seed")
@@ -492,12 +491,12 @@ def randperm_of_the_cpu() -> None:
     )
 
 
-# Objects that travel.
+# Defects in objects that are copied, saved or shared.
 
 
 @defect("contract/serialization/pickle")
 def pickle_that_loses_strides() -> None:
-    """A tensor is contiguous after pickle, whatever its strides were before."""
+    """A tensor is contiguous after pickle, even if it was not contiguous before."""
     right: Any = torch.Tensor.__reduce_ex__
 
     def reduce(x: Tensor, protocol: Any) -> Any:
@@ -527,7 +526,7 @@ def dlpack_that_copies() -> None:
     module.from_dlpack = lambda x, **named: right(x, **named).clone()
 
 
-# Mixed precision, graphs, profiler.
+# Defects in mixed precision, graphs and the profiler.
 
 
 @defect("contract/autocast/lower")
@@ -539,7 +538,7 @@ def autocast_that_casts_nothing() -> None:
 
 @defect("contract/autocast/grad_scaler")
 def infinities_not_found() -> None:
-    """The check for infinite gradients finds none."""
+    """The check for infinite gradients never finds any."""
     replace_kernel(
         "_amp_foreach_non_finite_check_and_unscale_",
         lambda right, grads, found, scale: [grad.mul_(scale) for grad in grads] and None,
@@ -571,7 +570,7 @@ def profile_of_one_kernel() -> None:
 
 @defect("contract/profiler/device_rows", verdict="missing")
 def profile_without_device_rows() -> None:
-    """The profiler lists the device as an activity, but a profile contains no kernel."""
+    """The profiler offers an activity for the device, but its profiles contain no kernels."""
     right: Any = torch.profiler.profile.events
     torch.profiler.profile.events = lambda profile: [  # type: ignore[method-assign]
         event for event in right(profile) or () if event.device_type.name == "CPU"

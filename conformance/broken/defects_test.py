@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the kit reports each planted defect, and reports none for a correct backend."""
+"""The kit reports each planted defect, and reports no defect for a correct backend."""
 
 from collections.abc import Iterator
 
@@ -10,12 +10,12 @@ from torch_device_conformance.execution.runner import Limits, run
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, Case, Verdict, parse_case
 
-# Uses as many samples as the standard tier.
+# Uses the number of samples of the standard tier.
 SETTINGS = Settings("standard")
 
 
 def judged(cases: list[Case], subject: Subject, jobs: int = 1) -> Iterator[Verdict]:
-    """Runs the cases in worker processes and yields their verdicts."""
+    """Runs cases in worker processes and yields their verdicts."""
     return run(cases, Limits(jobs), prepare, subject, SETTINGS)
 
 

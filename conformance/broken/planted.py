@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plants the defect that BROKEN_BACKEND names in the backend of this process, on import.
+"""Plants a defect in the backend of this process on import. BROKEN_BACKEND names the defect.
 
 BROKEN_BACKEND=seed_ignored python -m torch_device_conformance --device openreg \\
       --import broken.planted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""accelerate: training loops, mixed precision, accumulation, saved states and dispatched models."""
+"""Tests accelerate: training, mixed precision, accumulation, saved states, dispatched models."""
 
 import copy
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.clients.comparison import DEVICE, assert_same, assert_same_tensors
 
 @pytest.fixture(autouse=True)
 def fresh_state() -> Iterator[None]:
-    """Resets Accelerator's state, including the device, which it keeps for the whole process."""
+    """Resets Accelerator's state, which includes the device and is global to the process."""
     yield
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerate.state.GradientState._reset_state()
@@ -70,7 +70,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     accelerator, model, ours = train(**settings)
     assert accelerator.device.type == "openreg"
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    # The argument cpu=True would not suffice: the variable that conftest.py sets has priority.
+    # The argument cpu=True is not enough, because the variable set by conftest.py has priority.
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     _, reference, theirs = train(**settings)
     tolerance = 5e-2 if "mixed_precision" in settings else 1e-4
@@ -79,7 +79,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class DeviceRandomState:
-    """The state of the device's generators, which accelerate itself does not save."""
+    """The state of the device's generators. accelerate itself does not save it."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"states": torch.openreg.get_rng_state_all()}
@@ -111,7 +111,7 @@ def prompt() -> Tensor:
 
 
 def test_dispatches_over_places() -> None:
-    """Some layers are on the device and others on the CPU. Hooks move tensors between them."""
+    """Some layers are on the device, the others on the CPU. Hooks move tensors between them."""
     model, x = text_model(), prompt()
     with torch.no_grad():
         theirs = model(x).logits
@@ -127,7 +127,7 @@ def test_offloads_to_the_cpu() -> None:
         theirs = model(x).logits
         ours = accelerate.cpu_offload(copy.deepcopy(model), execution_device=DEVICE)
         assert_same(ours(x.to(DEVICE)).logits, theirs, rtol=1e-4, atol=1e-4)
-        # The weights are on the device only while their layer runs.
+        # A layer's weights are on the device only while the layer runs.
         assert {parameter.device.type for parameter in ours.parameters()} == {"meta"}
 
 
@@ -161,7 +161,7 @@ def test_loads_a_checkpoint_over_places(tmp_path: Path) -> None:
 
 
 def test_finds_a_batch_size() -> None:
-    """The search for a batch size works, although it depends on the out-of-memory error's text."""
+    """The search for a batch size works, although it relies on the text of out-of-memory errors."""
     tried = []
 
     @find_executable_batch_size(starting_batch_size=20)  # type: ignore[untyped-decorator]

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 DEVICE = torch.device("openreg", 0)
 
-#: A function that computes the loss of a model for a batch.
+#: A function that computes a model's loss for a batch.
 Loss = Callable[[Any, Any], Tensor]
 
 
@@ -24,7 +24,7 @@ def to_device(values: Any) -> Any:
 def on_device(model: nn.Module) -> Any:
     """Returns a copy of a model on the device.
 
-    The return type is Any, because the model's class may be from a library without type hints.
+    The return type is Any, because the model's class may come from a library without type hints.
     """
     return copy.deepcopy(model).to(DEVICE)
 
@@ -61,7 +61,7 @@ def assert_same_tensors(
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Returns a model's gradients by parameter name, without those that are None."""
+    """Returns a model's gradients by parameter name, and omits those that are None."""
     named = model.named_parameters()
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
@@ -79,16 +79,16 @@ def assert_trains_alike(
     """Trains a model on the device and on the CPU, and compares losses, gradients and parameters.
 
     Args:
-        model: a model on the CPU, without dropout. The function trains it in place.
+        model: a model on the CPU, without dropout, which the function trains in place.
         batch: the batch for each step.
         loss: function that computes a model's loss for a batch.
-        steps: number of steps, which use SGD with momentum.
+        steps: number of steps. The optimizer is SGD with momentum.
         rtol: relative tolerance for losses, gradients and parameters.
         atol: absolute tolerance for losses, gradients and parameters.
-        autocast: the dtype for autocast; None trains without autocast.
+        autocast: the dtype for autocast, or None to train without autocast.
 
     Returns:
-        The model that was trained on the device.
+        The trained copy of the model on the device.
     """
     ours, theirs = on_device(model), model
     batches = to_device(batch), batch

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sets up all client tests.
 
-It makes the client packages importable, disables network access, and checks that each test uses the
+Makes the client packages importable, disables network access, and checks that each test uses the
 device.
 """
 
@@ -15,14 +15,14 @@ import torch
 
 from tests.clients import torchvision_operators as torchvision_operators
 
-# The client packages come last, so that packages that are also in .venv, such as torch, come from
-# there. PYTHONPATH makes them available to child processes.
+# The client packages are last on the path. A package that .venv also contains, such as torch, is
+# therefore imported from .venv. PYTHONPATH passes the path to child processes.
 PACKAGES = Path(os.environ["TEST_SRCDIR"], "client_packages", "folder.txt").read_text().strip()
 sys.path.append(PACKAGES)
 os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), PACKAGES])
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Without this variable, Trainer and Accelerator use the first available device in a fixed list, or
+# Without this variable, Trainer and Accelerator search a fixed list of devices, and otherwise
 # silently use the CPU.
 os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
 
@@ -41,7 +41,7 @@ def _allocations() -> int:
 
 @pytest.fixture(autouse=True)
 def device_is_used(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that allocated nothing on a device, which means that it ran on the CPU."""
+    """Fails a test that allocates no device memory, because it must have run on the CPU."""
     before = _allocations()
     yield
     torch.openreg.set_device(0)

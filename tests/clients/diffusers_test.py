@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""diffusers: networks train, and schedulers and pipelines give the same images as on the CPU."""
+"""Tests diffusers: networks train, and schedulers and pipelines compute the CPU's images."""
 
 import copy
 from pathlib import Path
@@ -74,7 +74,7 @@ def transformer() -> Any:
 
 
 def denoising_loss(model: Any, batch: Any) -> Tensor:
-    """Computes the loss of a training step, in which the network predicts the added noise."""
+    """Computes the loss of one training step. The network predicts the noise that was added."""
     pictures, noise, steps = batch
     scheduler = diffusers.DDPMScheduler(num_train_timesteps=50)
     noisy = scheduler.add_noise(pictures, noise, steps)
@@ -137,7 +137,7 @@ def test_conditional_models_train(kind: str) -> None:
         return result.square().mean()
 
     model = {"conditional_unet": conditional_unet, "transformer": transformer}[kind]()
-    model.eval()  # labels are dropped randomly in training
+    model.eval()  # in training mode, the model drops random labels
     batch = torch.randn(2, 4, 8, 8), torch.tensor([3, 7]), torch.randn(2, 5, 32)
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=1e-4)
 
@@ -156,7 +156,7 @@ SCHEDULERS = [
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_denoises(name: str) -> None:
-    """Schedulers that add no noise give the same result on the device as on the CPU."""
+    """Schedulers that add no noise compute the same result on the device as on the CPU."""
     model, start = unet().eval(), torch.randn(1, 1, SIZE, SIZE)
     pictures = []
     for m in (on_device(model), model):
@@ -176,7 +176,7 @@ def test_denoises(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["DDPMScheduler", "EulerAncestralDiscreteScheduler"])
 def test_denoises_with_noise(name: str) -> None:
-    """Schedulers that add noise give the same result if a CPU generator draws the noise."""
+    """Schedulers that add noise compute the CPU's result if a CPU generator draws the noise."""
     model, start = unet().eval(), torch.randn(1, 1, SIZE, SIZE)
     pictures = []
     for m in (on_device(model), model):
@@ -251,7 +251,7 @@ def picture(pipeline: Any, prompt: Tensor, empty: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("offload", [None, "model", "sequential"])
 def test_stable_diffusion(offload: str | None) -> None:
-    """Images are equal whether networks stay on the device or are moved there one at a time."""
+    """Images are equal, whether all networks stay on the device or move there one at a time."""
     reference = stable_diffusion()
     prompt, empty = torch.randn(1, 8, 32), torch.randn(1, 8, 32)
     expected = picture(reference, prompt, empty)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""einops: rearrangements, reductions and layers, eager and compiled."""
+"""Tests einops: rearrangements, reductions and layers, both eager and compiled."""
 
 from collections.abc import Callable
 

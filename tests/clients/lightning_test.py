@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lightning's Trainer and Fabric with the classes that torch_openreg.lightning registers."""
+"""Tests Lightning's Trainer and Fabric with the classes that torch_openreg.lightning registers."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*num_workers.*")
 
 
 class Classifier(pl.LightningModule):  # type: ignore[misc]
-    """A network that learns whether the sum of its inputs is positive."""
+    """A network that learns to predict whether the sum of its inputs is positive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_fits(tmp_path: Path, settings: dict[str, Any]) -> None:
 
 
 def test_fits_in_float16(tmp_path: Path) -> None:
-    """Trains with a GradScaler. The CPU trains in float32: Lightning has no GradScaler for it."""
+    """Trains with a GradScaler. The CPU, which has none in Lightning, trains in float32."""
     ours, theirs = Classifier(), Classifier()
     run = trainer(tmp_path, precision="16-mixed")
     run.fit(ours, loader())
@@ -148,7 +148,7 @@ def test_resumes(tmp_path: Path) -> None:
 
 
 def test_callbacks(tmp_path: Path) -> None:
-    """The callbacks for checkpoints, early stopping and weight averaging work."""
+    """Tests the callbacks for checkpoints, early stopping and weight averaging."""
     checkpoints = pl.callbacks.ModelCheckpoint(
         tmp_path, monitor="validation_accuracy", mode="max", save_last=True
     )
@@ -177,9 +177,9 @@ def test_second_device(tmp_path: Path, devices: Any) -> None:
     assert model.seen == {torch.device("openreg", 1)}
 
 
-@pytest.mark.refused  # only other processes use the devices
+@pytest.mark.refused  # this process itself does not use the devices
 def test_several_processes(tmp_path: Path) -> None:
-    """Each process trains on its device with half of the batches. All end with equal weights."""
+    """Each process trains on its own device with half of the batches. All weights end up equal."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     run = child.script(program)
@@ -228,7 +228,7 @@ if __name__ == "__main__":
 
 @pytest.mark.refused
 def test_refuses_the_cpu(tmp_path: Path) -> None:
-    """Without the strategy, Lightning would train on the CPU."""
+    """Without the strategy, Lightning would train on the CPU, so an error is raised."""
     with pytest.raises(ValueError, match="strategy='openreg'"):
         trainer(tmp_path, strategy="auto").fit(Classifier(), loader())
 

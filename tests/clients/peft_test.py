@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""peft: adapters are trained, merged, saved and loaded on the device."""
+"""Tests peft: adapters can be trained, merged, saved and loaded on the device."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def test_saves_and_loads(tmp_path: Path) -> None:
     model = on_device(adapted("lora"))
     model.save_pretrained(tmp_path)
     base = on_device(adapted("lora").unload())
-    # Do not name the device: peft would pass the name to safetensors, which does not support it.
+    # Do not specify the device by name: peft would pass the name to safetensors, which rejects it.
     for place in (None, 0):
         loaded = peft.PeftModel.from_pretrained(base, tmp_path, torch_device=place)
         state = peft.get_peft_model_state_dict(model)

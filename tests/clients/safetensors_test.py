@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""safetensors: tensors are written from the device to files and read back to the device.
+"""Tests safetensors: device tensors can be written to files and read back to the device.
 
-The library has a fixed list of device names; an integer is the index of the accelerator.
+The library accepts a fixed list of device names. It treats an integer as an index of the
+accelerator.
 """
 
 from pathlib import Path
@@ -38,7 +39,7 @@ def test_reads_slices(tmp_path: Path) -> None:
 
 
 def test_models(tmp_path: Path) -> None:
-    """save_model and load_model work for a model with a weight that two layers share."""
+    """Tests save_model() and load_model() with a model in which two layers share a weight."""
     path = str(tmp_path / "model.safetensors")
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(DEVICE)
     model[1].weight = model[0].weight

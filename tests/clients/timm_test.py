@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""timm: networks, optimizers, augmentations and weight averages."""
+"""Tests timm: networks, optimizers, augmentations and weight averages."""
 
 from typing import Any
 
@@ -22,8 +22,7 @@ from tests.clients.comparison import (
     to_device,
 )
 
-#: For each network, arguments that make it small. The networks named test_*, which exist for many
-#: families, are already small.
+#: The arguments that make each network small. Many families also have a small network named test_*.
 NETWORKS: dict[str, dict[str, Any]] = {
     "test_resnet": {},
     "test_vit": {},
@@ -62,7 +61,8 @@ def loss(model: nn.Module, batch: Any) -> Tensor:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_trains(name: str) -> None:
-    # Use eval mode, because batch norm over few values amplifies rounding errors.
+    # In eval mode, batch norm uses stored statistics. Statistics of a few values would amplify
+    # rounding errors.
     model = network(name).eval()
     assert_trains_alike(model, batch(name), loss, rtol=1e-3, atol=1e-4)
 
@@ -90,7 +90,7 @@ def test_optimizers(name: str) -> None:
     data = batch("test_vit")
     pairs = ((on_device(model), to_device(data)), (model, data))
     optimizers = [timm.optim.create_optimizer_v2(m, opt=name, lr=1e-3) for m, _ in pairs]
-    # Make only one step: many optimizers use a value's sign, which a rounding error may flip.
+    # Make only one step: many optimizers use the sign of a value, which rounding errors may flip.
     for (m, d), optimizer in zip(pairs, optimizers, strict=True):
         loss(m, d).backward()
         optimizer.step()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Creates transformers models with some ten thousand random weights, from configurations.
+"""Creates transformers models with about ten thousand random weights, from configurations.
 
-No model has dropout, because random numbers depend on the device.
+No model uses dropout, because random numbers differ between devices.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _SIZES: dict[str, Any] = {
     "num_attention_heads": 4,
 }
 _SPECIAL_TOKENS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-# Weights are larger than usual initial weights, so that generated tokens differ from each other and
+# The initial weights are larger than usual. Generated tokens therefore differ from each other and
 # do not depend on rounding errors.
 _TEXT = _SIZES | _SPECIAL_TOKENS
 _TEXT |= {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "initializer_range": 0.3}
@@ -41,12 +41,12 @@ _SEQ2SEQ = _SPECIAL_TOKENS | {
 _NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _IMAGE = _SIZES | {"image_size": 32, "patch_size": 8}
 
-#: A model on the CPU, and a batch with labels for it.
+#: A model on the CPU, and a batch that includes labels.
 Example = tuple[Any, dict[str, Any]]
 
 
 def tokens(*shape: int) -> Tensor:
-    """Returns random tokens without special tokens."""
+    """Returns random tokens, none of which is a special token."""
     return torch.randint(3, VOCABULARY, shape)
 
 
@@ -56,13 +56,13 @@ def images() -> Tensor:
 
 
 def decoder(family: str, **settings: Any) -> Any:
-    """Returns a decoder of a model family, with a language modeling head."""
+    """Returns a decoder of a model family with a language modeling head."""
     config = getattr(transformers, f"{family}Config")(**(_DECODER | settings))
     return getattr(transformers, f"{family}ForCausalLM")(config)
 
 
 def gpt2(**settings: Any) -> Any:
-    """Returns GPT-2, whose configuration uses different names from those of other decoders."""
+    """Returns GPT-2. Its configuration uses different names from those of the other decoders."""
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     config = transformers.GPT2Config(
@@ -85,7 +85,7 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "gemma2": lambda: decoder("Gemma2"),
     "phi3": lambda: decoder("Phi3"),
     "gpt2": gpt2,
-    # Mixture-of-experts models, which count the tokens for each expert with an integer histogram.
+    # Mixture-of-experts models. They count the tokens per expert with an integer histogram.
     "mixtral": lambda: decoder("Mixtral", num_local_experts=4),
     "qwen3_moe": lambda: decoder(
         "Qwen3Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
@@ -100,7 +100,7 @@ def bert(head: str = "SequenceClassification") -> Any:
 
 
 def t5() -> Any:
-    """Returns T5: an encoder and a decoder with relative positions."""
+    """Returns T5, an encoder and a decoder with relative positions."""
     config = transformers.T5Config(
         vocab_size=VOCABULARY,
         d_model=32,
@@ -115,7 +115,7 @@ def t5() -> Any:
 
 
 def bart() -> Any:
-    """Returns BART: an encoder and a decoder with absolute positions."""
+    """Returns BART, an encoder and a decoder with absolute positions."""
     config = transformers.BartConfig(
         **_SEQ2SEQ, max_position_embeddings=64, forced_eos_token_id=None
     )

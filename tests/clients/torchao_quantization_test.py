@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchao: each quantize_ configuration, and PT2E from export to generated kernels."""
+"""Tests torchao: all quantize_ configurations, and PT2E from export to generated kernels."""
 
 import copy
 from collections.abc import Callable
@@ -45,7 +45,7 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
 
 class Block(nn.Module):
-    """A block of linear layers of several sizes, one without bias, with a residual path."""
+    """A block of linear layers of several sizes, one of them without bias."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
-    """Quantization on the device gives the same integers and results as on the CPU."""
+    """Quantization on the device yields the same integers and results as on the CPU."""
     theirs = Block().eval().to(dtype)
     ours = copy.deepcopy(theirs).to(DEVICE)
     x = torch.randn(2, 9, 64).to(dtype)
@@ -88,7 +88,7 @@ def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
                 key
             )
     run = torch.compile(ours, fullgraph=True) if compiled else ours
-    # Generated code divides by a scale differently, so an input may round to the next integer.
+    # Generated code divides by a scale differently, so an input may be rounded to the next integer.
     flips = compiled and name == "int8 weights and inputs"
     with torch.no_grad():
         close(run(x.to(DEVICE)), theirs(x), 2e-2 if flips else TOLERANCES[dtype])
@@ -106,7 +106,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
         torch.save(moved.state_dict(), tmp_path / "model.pt")
         for device in (DEVICE, torch.device("cpu")):
             loaded = Block().eval().to(device)
-            # weights_only=True fails on any device if the file contains one of torchao's enums.
+            # On every device, weights_only=True fails if the file contains one of torchao's enums.
             state = torch.load(
                 tmp_path / "model.pt", map_location=device, weights_only=name not in HOLD_ENUMS
             )
@@ -116,7 +116,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_int8_sums_are_the_devices(compiled: bool) -> None:
-    """int8 inputs and weights must be multiplied with _int_mm, not as int32 or float."""
+    """int8 inputs and weights must be multiplied with _int_mm, and not as int32 or float."""
     model = Block().eval().to(DEVICE)
     quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
     run = torch.compile(model) if compiled else model
@@ -137,7 +137,7 @@ def test_int8_sums_are_the_devices(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_packed_int4(compiled: bool) -> None:
-    """A packed weight works, although torchao itself packs only for CUDA's compute capability."""
+    """A packed weight works on the device, although torchao itself packs only for CUDA."""
     n, k, group = 16, 1024, 128
     numbers = torch.randint(0, 16, (n, k))
     scale_and_zero = torch.rand(k // group, n, 2).bfloat16()
@@ -163,7 +163,7 @@ def test_packed_int4(compiled: bool) -> None:
 
 
 def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
-    """Exports a model, inserts observers, calibrates, and converts to quantized operators."""
+    """Exports a model, inserts observers, calibrates them, and converts to quantized operators."""
     exported = torch.export.export(model, (x,)).module()
     quantizer = X86InductorQuantizer().set_global(get_default_x86_inductor_quantization_config())
     prepared = prepare_pt2e(exported, quantizer)
@@ -192,7 +192,7 @@ def calibrated() -> tuple[nn.Module, nn.Module, Tensor]:
     return ours, theirs, x
 
 
-# A tolerance of one quantization step: sums that differ in their last bits may round to different
+# The tolerance is one quantization step: sums that differ in their last bits may round to different
 # steps.
 STEP = 5e-2
 
@@ -210,10 +210,11 @@ def test_pt2e_becomes_generated_kernels(
     with torch.no_grad():
         result, codes = run_and_get_code(torch.compile(ours), x.to(DEVICE))
         close(result, theirs(x), STEP)
-    # Quantization and dequantization must be part of generated kernels instead of operator calls.
+    # Generated kernels must contain quantization and dequantization. No operator may be called for
+    # them.
     calls = "\n".join(code.split("def call", 1)[-1] for code in codes)
     assert "openreg" in calls
-    assert "ops.quantized_decomposed" not in calls  # comments name the fused operators
+    assert "ops.quantized_decomposed" not in calls  # only comments before the calls name these
 
 
 def test_pt2e_is_saved(calibrated: tuple[nn.Module, nn.Module, Tensor], tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchao: quantized weights, and optimizers with quantized state."""
+"""Tests torchao: quantized weights, and optimizers with quantized state."""
 
 import copy
 from pathlib import Path
@@ -50,8 +50,8 @@ def test_quantizes(name: str, dtype: torch.dtype) -> None:
 def test_compiles(name: str) -> None:
     model, x = network(), torch.randn(4, 32)
     ours, theirs = quantized(on_device(model), name), quantized(model, name)
-    # Unless the device is "cpu", Inductor multiplies by the reciprocal of a constant divisor. An
-    # activation may therefore round to the next integer.
+    # Except on "cpu", Inductor replaces the division by a constant with a multiplication by its
+    # reciprocal. An activation may therefore round to the next integer.
     tolerance = 2e-2 if name == "int8_dynamic" else 1e-4
     with torch.no_grad():
         compiled: Any = torch.compile(ours)
@@ -60,16 +60,16 @@ def test_compiles(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_moves_and_saves(name: str, tmp_path: Path) -> None:
-    """A model quantized on the CPU can be moved to the device, saved there and loaded again."""
+    """A model that is quantized on the CPU can be moved to the device, saved there, and loaded."""
     model, x = quantized(network(), name), torch.randn(4, 32)
     with torch.no_grad():
         theirs = model(x)
         ours = copy.deepcopy(model).to(DEVICE)
         assert_same(ours(x.to(DEVICE)), theirs, rtol=1e-4, atol=1e-4)
         torch.save(ours.state_dict(), tmp_path / "weights.pt")
-        # weights_only=False, because the file also contains torchao's settings. The device needs an
-        # index. Otherwise torch would create tensor subclasses whose device has no index, as with
-        # CUDA, and these cannot be copied.
+        # weights_only=False is necessary because the file also contains torchao's settings.
+        # map_location needs an index. Without one, torch creates tensor subclasses on a device
+        # without an index, as for CUDA, which cannot be copied.
         state = torch.load(tmp_path / "weights.pt", map_location="openreg:0", weights_only=False)
         loaded = network().to(DEVICE)
         loaded.load_state_dict(state, assign=True)
@@ -86,7 +86,7 @@ def test_quantizes_a_language_model() -> None:
 
 @pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])
 def test_optimizers(name: str) -> None:
-    # A parameter's state is quantized if it has at least 4096 elements.
+    # The state of a parameter is quantized only if it has at least 4096 elements.
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     x = torch.randn(8, 64)
     results = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchmetrics: metric objects, functions and collections give the same values as on the CPU."""
+"""Tests torchmetrics: metrics, functions and collections compute the CPU's values."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def pictures() -> Batch:
 
 
 def ranked() -> Batch:
-    """Returns the score, the relevance and the query index of each document."""
+    """Returns a score, a relevance and a query index for each document."""
     return torch.rand(ROWS), torch.randint(2, (ROWS,)), torch.arange(ROWS) // 6
 
 
@@ -161,7 +161,7 @@ METRICS: dict[str, tuple[Callable[[], Any], Callable[[], Batch]]] = {
 
 
 def arguments(name: str, batch: Batch) -> Batch:
-    """Returns a metric's arguments for a batch. For most metrics, this is the batch itself."""
+    """Returns a metric's arguments for a batch. For most metrics, they are the batch itself."""
     if name == "TotalVariation":
         return batch[:1]
     if name == "KLDivergence":
@@ -175,7 +175,7 @@ def test_metric(name: str) -> None:
     ours, theirs = make().to(DEVICE), make()
     for _ in range(2):
         batch = arguments(name, draw())
-        # forward() returns the metric of this batch and adds the batch to the state.
+        # forward() returns the metric of its batch, and adds the batch to the state.
         found, expected = ours(*to_device(batch)), theirs(*batch)
         assert_alike(found, expected)
     assert ours.device == DEVICE
@@ -192,7 +192,7 @@ def assert_alike(found: Any, expected: Any) -> None:
 
 
 def test_collection() -> None:
-    """A collection whose metrics share states works, and its clone has states of its own."""
+    """Tests the clone of a collection whose metrics share states."""
     found = []
     data = [multiclass() for _ in range(3)]
     for place in (DEVICE, torch.device("cpu")):
@@ -238,7 +238,7 @@ def test_state_is_saved() -> None:
 
 
 def test_curve_in_many_thresholds() -> None:
-    """With many thresholds, torchmetrics computes the curve from a histogram instead of a sort."""
+    """If thresholds are specified, torchmetrics computes the curve from a histogram."""
     x, y = binary()
     ours, theirs = (torchmetrics.PrecisionRecallCurve("binary", thresholds=20) for _ in range(2))
     assert_alike(ours.to(DEVICE)(x.to(DEVICE), y.to(DEVICE)), theirs(x, y))

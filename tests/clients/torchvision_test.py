@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchvision without its C++ operators: networks and transforms on the device."""
+"""Tests torchvision without its C++ operators: networks and transforms on the device."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_transforms(name: str) -> None:
 
 
 def test_boxes() -> None:
-    """Box functions that need no C++ operators work: formats, areas, overlaps and losses."""
+    """Tests box functions that need no C++ operators: formats, areas, overlaps and losses."""
     first = torch.tensor([[0.0, 0.0, 4.0, 4.0], [1.0, 2.0, 5.0, 7.0]])
     second = torch.tensor([[1.0, 1.0, 3.0, 5.0]])
     ops = torchvision.ops
@@ -111,7 +111,7 @@ def test_boxes() -> None:
 
 
 def test_missing_operators_are_reported() -> None:
-    """C++ operators raise torchvision's error, because PyPI's build needs a torch with CUDA."""
+    """C++ operators raise torchvision's error, because PyPI's build requires a torch with CUDA."""
     if torch.version.cuda is not None:
         pytest.skip("this torch is built for CUDA, as torchvision is")
     boxes = torch.rand(3, 4, device=DEVICE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers' Trainer on the device. It needs only the variable ACCELERATE_TORCH_DEVICE."""
+"""Tests transformers' Trainer, which needs only the variable ACCELERATE_TORCH_DEVICE."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ LABELS = 2
 
 
 class Texts(Dataset[dict[str, Tensor]]):
-    """A dataset of random tokens, labeled with the parity of the first token."""
+    """A dataset of random tokens. The label is the parity of the first token."""
 
     def __init__(self, count: int) -> None:
         self.tokens = torch.randint(3, 90, (count, 12), generator=torch.Generator().manual_seed(1))
@@ -52,7 +52,7 @@ def trainer(
     }
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ACCELERATE_TORCH_DEVICE", device)
-        # Set a variable, because the argument bf16 works only for a fixed list of devices.
+        # Set the variable, because the argument bf16 supports only a fixed list of devices.
         environment.setenv("ACCELERATE_MIXED_PRECISION", precision)
         return transformers.Trainer(
             model=tiny_models.bert(),
@@ -68,10 +68,10 @@ def losses(trained: Any) -> list[float]:
 
 
 def assert_same_run(ours: Any, theirs: Any, *, rtol: float, atol: float) -> None:
-    """Checks that two trained Trainers have equal losses and weights on the device and on the CPU.
+    """Checks that trained Trainers on the device and on the CPU have equal losses and weights.
 
-    Weights are compared only for optimizers that do not amplify rounding errors. The gradient of a
-    key bias consists only of rounding errors, from which Adam makes full steps.
+    Weights are compared only if the optimizer does not amplify rounding errors. For example, the
+    gradient of a key bias consists entirely of rounding errors, which Adam turns into full steps.
     """
     assert ours.args.device.type == "openreg"
     assert theirs.args.device.type == "cpu"
@@ -127,7 +127,7 @@ def test_evaluates_and_predicts(tmp_path: Path) -> None:
 
 
 def test_resumes(tmp_path: Path) -> None:
-    """A run that is stopped and resumed has the same result as an uninterrupted one."""
+    """A run that is stopped and resumed computes the same result as an uninterrupted run."""
     adam: dict[str, Any] = {"optim": "adamw_torch", "learning_rate": 1e-3}
     whole = trainer(tmp_path / "whole", **adam)
     whole.train()
@@ -147,7 +147,7 @@ def test_resumes(tmp_path: Path) -> None:
 
 
 class StopAt(transformers.TrainerCallback):  # type: ignore[misc]
-    """A callback that stops training after `step` steps, like a machine failure."""
+    """A callback that stops training after `step` steps, as a machine failure does."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -158,7 +158,7 @@ class StopAt(transformers.TrainerCallback):  # type: ignore[misc]
 
 
 def test_sequence_to_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluation of a sequence-to-sequence model generates the same text as on the CPU."""
+    """A sequence-to-sequence model generates the same text in evaluation as on the CPU."""
     found = []
     data = [{"input_ids": tiny_models.tokens(7), "labels": tiny_models.tokens(5)} for _ in range(2)]
     for device in ("openreg", "cpu"):

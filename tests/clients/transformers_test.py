@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers: many kinds of models train and generate with the same results as on the CPU."""
+"""Tests transformers: many kinds of models train and generate with the CPU's results."""
 
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,14 @@ def loss(model: Any, batch: Any) -> Tensor:
     output = model(**batch)
     if output.get("loss") is not None:
         return output.loss  # type: ignore[no-any-return]
-    # SAM returns no loss, so differentiate a function of its masks.
+    # SAM does not return a loss, so use a function of its masks.
     return output.pred_masks.square().mean()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", tiny_models.EXAMPLES)
 def test_trains(name: str) -> None:
     model, batch = tiny_models.EXAMPLES[name]()
-    # With such small weights, the gradient of a bias before softmax consists of rounding errors.
+    # With weights this small, the gradient of a bias before softmax consists of rounding errors.
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=1e-4)
 
 
@@ -70,7 +70,7 @@ def test_generates(name: str, cache: str | None) -> None:
 
 
 def test_static_cache_compiles() -> None:
-    """The decoding step can be compiled, which generate() does by default on CUDA."""
+    """The decoding step can be compiled. On CUDA, generate() does so by default."""
     model = tiny_models.decoder("Llama", num_hidden_layers=1).eval()
     prompt = tiny_models.tokens(*PROMPT)
     settings = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": "static"}
@@ -99,7 +99,7 @@ def test_generates_with_an_assistant() -> None:
 
 
 def test_generates_with_processors() -> None:
-    """Each of these settings adds a processor that changes the scores in a different way."""
+    """Each setting adds a processor that changes the scores in a different way."""
     model = tiny_models.decoder("Llama")
     settings = {
         "max_new_tokens": 8,
@@ -115,7 +115,7 @@ def test_generates_with_processors() -> None:
 
 
 def test_samples() -> None:
-    """With equal seeds, sampling on the device draws equal tokens, and only allowed ones."""
+    """Equal seeds lead to equal tokens, and only allowed tokens are drawn."""
     model = on_device(tiny_models.decoder("Llama").eval())
     prompt = tiny_models.tokens(*PROMPT).to(DEVICE)
     settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 2.0, "top_k": 20}
@@ -152,7 +152,7 @@ def test_transcribes() -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_attention(attention: str) -> None:
-    """Attention masks padding on the left, as in a batch of prompts of different lengths."""
+    """Attention masks the padding on the left, as in a batch of prompts of different lengths."""
     model = tiny_models.decoder("Llama", attn_implementation=attention).eval()
     batch = {"input_ids": tiny_models.tokens(2, 12), "attention_mask": torch.ones(2, 12).long()}
     batch["attention_mask"][0, :5] = 0
@@ -201,7 +201,7 @@ def test_loads_in_bfloat16(tmp_path: Path) -> None:
 
 
 def test_pipeline() -> None:
-    """The image pipeline moves its inputs to the device itself."""
+    """Tests that the image pipeline moves its inputs to the device."""
     model = tiny_models.EXAMPLES["vit"]()[0].eval()
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
     picture = torch.rand(3, 40, 40)

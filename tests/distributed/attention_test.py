@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on DTensors that are sharded by batch or heads equals attention in one process."""
+"""Attention on DTensors sharded by batch or heads equals attention in a single process."""
 
 import itertools
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def compare(
     backend: SDPBackend = SDPBackend.FLASH_ATTENTION,
     **options: Any,
 ) -> tuple[tuple[Placement, ...], int]:
-    """Compare attention on DTensors with ``placements``, and its gradients, with one process.
+    """Compares attention on DTensors, and its gradients, with attention in a single process.
 
     Returns:
         The result's placements, and the number of collectives.
@@ -85,7 +85,7 @@ def compare(
     ours = [spread(part, mesh, placements).requires_grad_() for part in parts]
     plain = [part.clone().requires_grad_() for part in parts]
     our_mask = None if mask is None else spread(mask, mesh, mask_placements)
-    # sdpa_kernel() makes torch raise an error if it would run an operator other than `backend`'s.
+    # sdpa_kernel() makes torch raise an error instead of running another backend's operator.
     with CommDebugMode() as communication, sdpa_kernel(backend):
         result = attend(ours, attn_mask=our_mask, **options)
         result.square().sum().backward()
@@ -97,18 +97,18 @@ def compare(
     return result.placements, communication.get_total_counts()
 
 
-# ------------------------------------------------------------------------------------ sharding
+# -------------------------------------------------------------------------------- sharded attention
 
 
 def attends(causal: bool) -> None:
     mesh = line()
     for place in PLACEMENTS:
         assert compare(mesh, [place], operands(), is_causal=causal) == ((place,), 0)
-    # If heads or batches cannot be split evenly, the last ranks have a smaller shard or none.
+    # If the heads or the batch cannot be split evenly, the last ranks get a smaller shard or none.
     assert compare(mesh, [Shard(1)], operands(heads=5), is_causal=causal) == ((Shard(1),), 0)
     assert compare(mesh, [Shard(0)], operands(batch=5), is_causal=causal) == ((Shard(0),), 0)
     # Each query needs all keys, and each product needs all elements of a head. Therefore attention
-    # over a shard of either dimension requires communication.
+    # needs communication if tokens or elements are sharded.
     for place in (Shard(2), Shard(3), Partial()):
         _, collectives = compare_gathered(mesh, place, causal)
         assert collectives > 0
@@ -167,13 +167,13 @@ def masks() -> None:
     for place, shape in itertools.product(PLACEMENTS, MASKS):
         bias = random(*shape, seed=9)
         for mask in (bias, bias > -1):
-            # Each rank slices its part out of the replicated mask, without communication.
+            # Each rank slices its part of the replicated mask, which needs no communication.
             assert compare(mesh, [place], operands(), mask, [Replicate()]) == ((place,), 0)
     whole = random(*MASKS[-2], seed=9)
     for place in PLACEMENTS:
-        # A mask that is sharded like the queries is already local.
+        # A mask sharded like the queries is already local.
         assert compare(mesh, [place], operands(), whole, [place]) == ((place,), 0)
-    # A mask that is sharded differently from the heads is redistributed.
+    # If a mask and the heads are sharded differently, the mask is redistributed.
     assert compare(mesh, [Shard(1)], operands(), whole, [Shard(0)])[1] > 0
 
 
@@ -182,7 +182,7 @@ def test_masks() -> None:
 
 
 def differentiates_masks() -> None:
-    # F.scaled_dot_product_attention calls a different operator if the mask requires a gradient.
+    # If the mask requires a gradient, F.scaled_dot_product_attention calls a different operator.
     operator = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
     mesh = line()
     for place, shape, wanted in itertools.product(PLACEMENTS, MASKS[:-1], (True, False)):
@@ -214,7 +214,7 @@ def shares_keys() -> None:
     for heads, key_heads in ((4, 2), (8, 4), (12, 6), (6, 3), (4, 1)):
         parts = operands(heads, key_heads)
         placements, collectives = compare(mesh, [Shard(1)], parts, is_causal=True, enable_gqa=True)
-        # If keys cannot be split evenly, a rank would lack some keys that its queries need.
+        # If the keys cannot be split evenly, some ranks lack keys that their queries need.
         even = key_heads % size == 0
         assert (placements == (Shard(1),)) == even
         assert (collectives == 0) == even
@@ -225,7 +225,8 @@ def shares_keys_on_a_square() -> None:
     mesh = square()
     both = (Shard(1), Shard(1))
     assert compare(mesh, both, operands(8, 4), enable_gqa=True) == (both, 0)
-    # The six key heads can be sharded over one mesh dimension (2 ranks), but not over both (4).
+    # The six key heads can be sharded over either mesh dimension (2 ranks), but not over both (4
+    # ranks).
     parts = operands(12, 6)
     assert compare(mesh, both, parts, enable_gqa=True)[1] > 0
     for place, other in itertools.product((0, 1), (Replicate(), Shard(0))):
@@ -259,7 +260,7 @@ def test_shards_drop_different_weights() -> None:
     assert len(set(same)) > 1
 
 
-# ------------------------------------------------------------------------------------- modules
+# --------------------------------------------------------------------------- modules with attention
 
 
 def parallel(mesh: DeviceMesh) -> nn.Module:
@@ -302,7 +303,7 @@ def trains_on_two_dimensions() -> None:
     fully_shard(model, mesh=mesh["data"])
     x = random(BATCH, TOKENS, FEATURES)
     model(x.chunk(2)[mesh["data"].get_local_rank()].to(DEVICE)).square().sum().backward()
-    (alone(x).square().sum() / 2).backward()  # FSDP averages over ranks
+    (alone(x).square().sum() / 2).backward()  # FSDP averages the gradients of two ranks
     require_gradients(list(model.parameters()), list(alone.parameters()))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Distributed checkpoints: saved by some ranks, and loaded by a different number of ranks."""
+"""Distributed checkpoints can be loaded by a different number of ranks than saved them."""
 
 import multiprocessing
 import warnings
@@ -44,7 +44,7 @@ from tests.distributed.training import (
 
 preload("torch.distributed.fsdp", "torch.distributed.checkpoint")
 
-#: A group that also has a CPU backend, through which the ranks coordinate asynchronous saves.
+#: A group with an additional CPU backend, which coordinates the ranks in asynchronous saves.
 BOTH = Group("cpu:gloo,openreg:occl")
 
 
@@ -79,7 +79,7 @@ class Application:
         )
 
 
-# ---------------------------------------------------------------- a different number of ranks
+# --------------------------------------------------------- loading with a different number of ranks
 
 
 def saves(folder: str) -> None:
@@ -119,7 +119,7 @@ def loads(folder: str) -> None:
     assert plain.tolist() == [7.0] * 3
     assert state["steps"] == STEPS
     require_equal(model, expected())
-    # Training continues with the optimizer's saved moments.
+    # Training continues with the saved moments of the optimizer.
     for step in range(STEPS, STEPS + 2):
         x, y = batch(step)
         F.mse_loss(model(share(x)), share(y)).backward()
@@ -138,7 +138,7 @@ def test_one_and_two_ranks_load_a_checkpoint_of_four(tmp_path: Path) -> None:
     torch.testing.assert_close(saved, dict(expected().state_dict()), rtol=1e-5, atol=1e-7)
 
 
-# ---------------------------------------------------------------------------- asynchronous saves
+# ------------------------------------------------------------------------------- asynchronous saves
 
 
 def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
@@ -147,11 +147,11 @@ def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
     options: dict[str, Any] = {}
     if process:
         options["async_checkpointer_type"] = AsyncCheckpointerType.PROCESS
-        # The save starts a child process. The harness made this process a daemon, and daemons may
-        # not have children.
+        # Saving starts a child process. The harness made this process a daemon, which may not have
+        # children.
         multiprocessing.current_process()._config["daemon"] = False
     if staged:
-        # torch copies on its own stream, which does not wait for the program's stream.
+        # torch copies on a separate stream, which does not wait for the program's stream.
         torch.openreg.synchronize()
         staging = StagingOptions(
             use_pinned_memory=True,
@@ -162,14 +162,15 @@ def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             options["async_stager"] = DefaultStager(staging)
-        # torch pins memory only for CUDA. For other devices it warns and uses pageable memory.
+        # torch pins memory only for CUDA. For other devices, it issues a warning and uses pageable
+        # memory.
         assert any("Ignoring pin_memory flag" in str(each.message) for each in caught)
     state = {"app": Application(model, optimizer)}
     saving: Any = dcp.async_save(state, checkpoint_id=folder, **options)
     if staged:
         saving.staging_completion.result()
         saving = saving.upload_completion
-    # Later changes to the model must not appear in the checkpoint.
+    # The checkpoint must not contain changes to the model that follow the save.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -196,7 +197,7 @@ def test_an_asynchronous_save_needs_a_cpu_backend() -> None:
     run(1, refuses)
 
 
-# ------------------------------------------------------------------------------ whole states
+# --------------------------------------------------------------------------------- full state dicts
 
 
 def gathers() -> list[bool]:
@@ -213,7 +214,7 @@ def gathers() -> list[bool]:
             assert ours.device.type == "cpu"
             torch.testing.assert_close(ours, value, rtol=1e-5, atol=1e-7)
         assert set(optimizer_state["state"]) == set(expected().state_dict())
-    # Only the first rank has the state; the others receive it.
+    # Only the first rank has the state. The others receive it.
     other, other_optimizer = sharded(zero=True)
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(other, state if first else {}, options=options)

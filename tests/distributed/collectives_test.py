@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each collective of torch.distributed moves and reduces the right data, in each data type."""
+"""Tests that each collective moves and reduces the right data, in each data type."""
 
 from collections.abc import Callable
 
@@ -15,13 +15,13 @@ UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FLOATS8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 COMPLEX = [torch.complex64, torch.complex128]
-#: Numbers of elements. Small tensors are copied through slots. Large ones are read from the other
-#: devices' memory.
+#: Numbers of elements. Small tensors are copied through slots. Large tensors are read directly from
+#: the memory of the other devices.
 SIZES = [1, 7, 20_011]
 
 
 def data(rank: int, size: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a rank's input, which every rank can compute."""
+    """Returns a rank's input. Every rank can compute the inputs of all ranks."""
     generator = torch.Generator().manual_seed(rank * 1000 + size)
     numbers = torch.randint(0, 3, (size,), generator=generator)
     if dtype.is_complex:
@@ -39,7 +39,7 @@ def check(found: torch.Tensor, expected: torch.Tensor, what: object) -> None:
 def reduced(
     size: int, dtype: torch.dtype, function: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Return the reduction of all ranks' data, computed in a wider type."""
+    """Returns the reduction of all ranks' data, computed in a wider type."""
     wide = torch.complex128 if dtype.is_complex else torch.float64
     every = [data(rank, size, dtype).to(wide) for rank in range(dist.get_world_size())]
     return function(torch.stack(every)).to(dtype)
@@ -57,7 +57,7 @@ def all_reduces() -> None:
         for dtype in INTEGERS + UNSIGNED + FLOATS + FLOATS8 + COMPLEX:
             for op, function in operations.items():
                 if dtype.is_complex and op != dist.ReduceOp.SUM:
-                    continue  # torch supports no other reductions for complex numbers
+                    continue  # torch does not support other reductions of complex numbers
                 tensor = data(rank, size, dtype).to(DEVICE)
                 dist.all_reduce(tensor, op)
                 check(tensor, reduced(size, dtype, function), (size, dtype, op))
@@ -125,7 +125,7 @@ def movements() -> None:
             dist.all_gather_into_tensor(whole, mine)
             check(whole, torch.cat(every), "all_gather_into_tensor")
 
-            # The data that rank r sends to rank s has the seed 10 * r + s.
+            # Rank r sends data with the seed 10 * r + s to rank s.
             parts = [data(10 * rank + other, size, dtype).to(DEVICE) for other in range(ranks)]
             expected_parts = [data(10 * other + rank, size, dtype) for other in range(ranks)]
             outputs = [torch.empty_like(mine) for _ in range(ranks)]
@@ -192,15 +192,15 @@ def views() -> None:
     assert base[:3].eq(0).all()
     assert base[5:].eq(0).all()
 
-    # A tensor may be dense in a different order of dimensions. As with NCCL, the elements of the
-    # ranks are matched in memory order.
+    # The dimensions of a dense tensor may be stored in a different order. As with NCCL, the ranks'
+    # elements are then matched in memory order.
     transposed = (torch.arange(6.0, device=DEVICE).view(2, 3) * (rank + 1)).t()
     dist.all_reduce(transposed)
     assert torch.equal(transposed.cpu(), torch.arange(6.0).view(2, 3).t() * total)
 
     whole = torch.zeros(ranks, 5, device=DEVICE)
     whole[rank] = rank
-    dist.all_gather_into_tensor(whole, whole[rank])  # in place
+    dist.all_gather_into_tensor(whole, whole[rank])  # in place: the input is a part of the output
     assert torch.equal(whole.cpu(), torch.arange(float(ranks)).unsqueeze(1).expand(ranks, 5))
 
     with torch.inference_mode():
@@ -212,7 +212,7 @@ def views() -> None:
         dist.all_reduce(tensor)
         assert tensor.dtype == torch.float32
 
-    # Run a collective on a tensor whose device is not the current one.
+    # Call a collective on a tensor that is not on the current device.
     other = torch.device(DEVICE, (torch.openreg.current_device() + 1) % 2)
     tensor = torch.ones(100_000, device=other)
     dist.all_reduce(tensor)
@@ -225,7 +225,7 @@ def test_views_modes_and_other_devices() -> None:
 
 
 def orders_of_reductions() -> bytes:
-    # The sum of these values depends on the order of the terms.
+    # The sum of these values depends on the order of its terms.
     torch.manual_seed(dist.get_rank())
     results = []
     for size in (100, 100_003):

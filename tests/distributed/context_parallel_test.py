@@ -42,7 +42,7 @@ from tests.distributed.transformer import (
 TOKENS = 32
 
 
-# The tolerance allows for torch merging the results of blocks in float32.
+# The tolerance is necessary because torch merges the results of blocks in float32.
 def require_close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our.detach().cpu(), their, rtol=1e-5, atol=1e-5)
@@ -51,7 +51,7 @@ def require_close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
 def attend_in_a_ring(
     mesh: DeviceMesh, parts: Sequence[Tensor], compiled: str | None = None, **options: Any
 ) -> list[Tensor]:
-    """Return attention over a sharded context, and its gradients, as whole tensors."""
+    """Returns attention over a sharded context and its gradients, gathered into whole tensors."""
     function = torch.compile(attend, backend=compiled, fullgraph=True) if compiled else attend
     buffers = [part.to(DEVICE) for part in parts]
     with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2] * 3):
@@ -102,7 +102,7 @@ def compiles_a_ring(backend: str, causal: bool) -> None:
     require_close(ours, attend_alone(parts, is_causal=causal))
 
 
-# Inductor is tested without a causal mask, because it then compiles half as many kernels.
+# Inductor is tested only without a causal mask, which halves the number of kernels to compile.
 @pytest.mark.parametrize(("backend", "causal"), [("aot_eager", True), ("inductor", False)])
 def test_compiled_ring(backend: str, causal: bool, tmp_path: Path) -> None:
     group = Group(environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
@@ -154,8 +154,8 @@ def test_block_over_a_context() -> None:
 
 
 def attends_in_a_ring_of_dtensors() -> None:
-    # This is torch's newer interface: the program uses DTensors, and torch.nn.functional is not
-    # patched.
+    # This is torch's newer interface: the program uses DTensors, and nothing in torch.nn.functional
+    # is patched.
     mesh = line()
     parts = operands(tokens=TOKENS)
     balancer = _HeadTailLoadBalancer(TOKENS, mesh.size(), DEVICE)
@@ -185,7 +185,8 @@ def attends_in_a_ring_of_dtensors() -> None:
     locals_ = [tensor.to_local() for tensor in (result, *grads) if isinstance(tensor, DTensor)]
     whole = context_parallel_unshard(mesh, locals_, [2] * 4, balancer)
     require_close(whole, attend_alone(parts, is_causal=True))
-    # Afterwards, calls with sharded sequences gather them again; calls with sharded heads do not.
+    # With the dispatcher disabled, attention gathers sharded sequences again. Sharded heads need no
+    # collectives.
     reference = attend(parts, is_causal=True)
     for tensors, expected in ((ours, 3), (heads, 0)):
         with CommDebugMode() as communication:

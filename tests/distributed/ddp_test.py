@@ -55,7 +55,7 @@ def parallel(model: nn.Module | None = None, **options: Any) -> DistributedDataP
     return DistributedDataParallel((model or network()).to(DEVICE), **options)
 
 
-# ------------------------------------------------------------------------------------ training
+# ----------------------------------------------------------------------------------------- training
 
 
 def trains_as_one_process(options: dict[str, Any], with_device: bool) -> None:
@@ -89,7 +89,7 @@ def test_device_ids() -> None:
 def takes_an_index() -> None:
     index = torch.openreg.current_device()
     model = parallel(device_ids=[index], output_device=index)
-    # With device_ids, DDP moves inputs from the CPU.
+    # With device_ids, DDP copies inputs from the CPU to the device.
     assert model(batch(0)[0]).device == torch.device(DEVICE, index)
 
 
@@ -105,7 +105,7 @@ def accumulates() -> None:
         F.mse_loss(model(share(x)), share(y)).backward()
     F.mse_loss(alone(share(x)), share(y)).backward()
     for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad)  # from this rank's rows only
+        torch.testing.assert_close(ours.grad, theirs.grad)  # the gradient of only this rank's rows
     F.mse_loss(model(share(more_x)), share(more_y)).backward()
     reference = network()
     for inputs, targets in ((x, y), (more_x, more_y)):
@@ -120,7 +120,7 @@ def test_no_sync_accumulates_without_communication() -> None:
 
 
 class Branches(nn.Module):
-    """A model with two branches. Each call uses one of them."""
+    """A model with two branches. Each call uses only one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def runs_backward_twice() -> None:
     once = [
         parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None
     ]
-    # The reducer needs a forward pass before each backward pass.
+    # Run another forward pass, because the reducer needs one before each backward pass.
     F.mse_loss(model(share(x)), share(y)).backward()
     for parameter, gradient in zip(model.parameters(), once, strict=True):
         torch.testing.assert_close(parameter.grad, 2 * gradient)
@@ -204,7 +204,7 @@ def test_training_on_a_side_stream() -> None:
     run(2, trains_on_a_side_stream)
 
 
-# ------------------------------------------------------------------------------------- buffers
+# ------------------------------------------------------------------------------- buffers of modules
 
 
 def normalized() -> nn.Sequential:
@@ -241,7 +241,7 @@ def test_sync_batch_norm_takes_statistics_of_the_whole_batch(size: int) -> None:
     run(size, normalizes_over_all_ranks)
 
 
-# ------------------------------------------------------------------------- communication hooks
+# ------------------------------------------------------------------------------ communication hooks
 
 
 def mean_by_futures(group: dist.ProcessGroup | None, bucket: GradBucket) -> Future[Tensor]:
@@ -259,7 +259,8 @@ def mean_by_futures(group: dist.ProcessGroup | None, bucket: GradBucket) -> Futu
 
 
 def in_bfloat16(group: Any, bucket: GradBucket) -> Future[Tensor]:
-    # Without NCCL or XCCL, torch rejects a hook named bf16_compress_hook, so wrap it.
+    # If torch has neither NCCL nor XCCL, it rejects a hook named bf16_compress_hook. Therefore wrap
+    # it.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
@@ -289,7 +290,7 @@ def uses_a_hook(hook: Callable[..., Any], rank_of_matrices: int | None, toleranc
         (default_hooks.fp16_compress_hook, None, 2e-4),
         (mean_in_float16, None, 2e-4),
         (in_bfloat16, None, 2e-3),
-        # PowerSGD approximates gradients with matrices of rank 4. batched_powerSGD_hook cannot be
+        # PowerSGD approximates gradients by matrices of rank 4. batched_powerSGD_hook is not
         # tested: in torch 2.13, one of its assertions about dimensions fails on every device.
         (powerSGD_hook.powerSGD_hook, 4, 1e-2),
     ],
@@ -319,7 +320,7 @@ def runs_the_optimizer_in_a_hook() -> None:
     )
     hook = hook_with_zero_step(default_hooks.allreduce_hook, model, zero)
     model.register_comm_hook(None, hook)
-    # The first two steps build the buckets and do not train.
+    # The first two iterations only build the buckets. They do not train.
     for step in (0, 0, 0, 0, *range(1, STEPS)):
         x, y = batch(step)
         F.mse_loss(model(share(x)), share(y)).backward()
@@ -338,7 +339,7 @@ def test_the_optimizer_runs_in_the_communication_hook() -> None:
     run(2, runs_the_optimizer_in_a_hook)
 
 
-# -------------------------------------------------------------------------------- optimizers
+# --------------------------------------------------------------------------- distributed optimizers
 
 
 def shards_the_optimizer(as_views: bool) -> None:
@@ -390,7 +391,7 @@ def test_periodic_model_averaging() -> None:
     run(2, averages_models)
 
 
-# --------------------------------------------------------------------- with other features
+# ----------------------------------------------------------------- combinations with other features
 
 
 def trains_in_mixed_precision(kind: torch.dtype) -> None:
@@ -436,7 +437,7 @@ def test_an_infinity_on_one_rank_skips_the_step_on_all() -> None:
 
 
 class Large(nn.Module):
-    """A model whose gradients fill several buckets of one megabyte, the minimum of optimize_ddp."""
+    """A model whose gradients fill several buckets of 1 MB, optimize_ddp's minimum size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -459,7 +460,7 @@ def trains_compiled(backend: str, optimize_ddp: bool) -> int:
 
 @pytest.mark.parametrize("optimize_ddp", [False, True])
 def test_training_of_a_compiled_model(optimize_ddp: bool) -> None:
-    # With optimize_ddp, dynamo splits the graph at the ends of buckets.
+    # optimize_ddp makes dynamo split the graph at the ends of buckets.
     graphs = run(2, trains_compiled, "aot_eager", optimize_ddp)
     assert graphs[0] == graphs[1]
     assert graphs[0] > 1 if optimize_ddp else graphs[0] == 1
@@ -509,8 +510,9 @@ def computes_in_bfloat16() -> None:
     precision = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = parallel(network(torch.float32), mixed_precision=precision)
     optimizer = sgd(model)
-    # In the first iteration, torch 2.13 reduces an uninitialized buffer on every device, because
-    # Reducer::set_mixed_precision_param_dtype does not update the views of the buckets.
+    # Discard the gradients of the first iteration. In it, torch 2.13 reduces an uninitialized
+    # buffer on every device, because Reducer::set_mixed_precision_param_dtype does not update the
+    # views of the buckets.
     model(share(batch(0, torch.float32)[0])).sum().backward()
     optimizer.zero_grad()
     for step in range(STEPS):
@@ -528,7 +530,7 @@ def test_parameters_in_mixed_precision() -> None:
     run(2, computes_in_bfloat16)
 
 
-# ---------------------------------------------------------------------------------- debugging
+# ----------------------------------------------------------------------------------- debugging aids
 
 
 def measures() -> dict[str, Any]:
@@ -540,7 +542,7 @@ def measures() -> dict[str, Any]:
 
 def test_the_reducer_reports_times() -> None:
     for data in run(2, measures):
-        assert data["backend_name"] == "custom"  # torch's name for every out-of-tree backend
+        assert data["backend_name"] == "custom"  # the name of every out-of-tree backend
         assert data["module_name"] == "Sequential"
         assert data["world_size"] == 2
         assert data["avg_forward_compute_time"] > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ways to create a process group: with or without a backend, with a device, or with Gloo."""
+"""Tests ways to create a process group: with or without a backend, with a device, with Gloo."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DTensor: computations on tensors distributed over a device mesh agree with whole tensors."""
+"""Computations on DTensors, which are distributed over a device mesh, agree with whole tensors."""
 
 import itertools
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def require(ours: Any, whole: Tensor) -> None:
     torch.testing.assert_close(ours.full_tensor().cpu(), whole)
 
 
-# ---------------------------------------------------------------------------------- placements
+# --------------------------------------------------------------------------------------- placements
 
 
 def meshes() -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_placements_on_a_square_mesh() -> None:
     run(4, redistributes_on_a_square)
 
 
-# ----------------------------------------------------------------------------------- operators
+# ---------------------------------------------------------------------------- operators on DTensors
 
 OPERATORS: list[Callable[[Tensor, Tensor], Tensor]] = [
     lambda a, b: a + b,
@@ -244,7 +244,7 @@ def test_factories_and_local_functions() -> None:
     run(2, makes_and_mixes)
 
 
-# -------------------------------------------------------------------------------------- random
+# ---------------------------------------------------------------------------------- random DTensors
 
 
 def draws() -> dict[str, Any]:
@@ -286,7 +286,7 @@ def test_replicas_draw_the_same_numbers_and_shards_their_own() -> None:
         assert seen["shard"] == seen["again"]
 
 
-# ------------------------------------------------------------------------------------ parallel
+# --------------------------------------------------------------------------------- parallel modules
 
 
 class Feedforward(nn.Module):
@@ -306,12 +306,12 @@ def feedforward() -> nn.Module:
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    # Disable foreach, because its lists must not mix DTensors and plain tensors.
+    # Do not use foreach, because its lists must not contain both DTensors and plain tensors.
     return torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
 
 
 def parallel(mesh: DeviceMesh, by_rows: bool = False) -> nn.Module:
-    """Shard `up` by columns and `down` by rows. With `by_rows`, shard the norm's input by rows."""
+    """Shards `up` by columns and `down` by rows. With `by_rows`, also shards the norm's rows."""
     plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if by_rows:
         plan["norm"] = SequenceParallel(sequence_dim=0)
@@ -405,7 +405,7 @@ def test_an_embedding_sharded_by_rows() -> None:
     run(2, distributes_a_module)
 
 
-# ------------------------------------------------------------------------------------ compiled
+# ------------------------------------------------------------------------------- compiled functions
 
 
 def compiles(backend: str) -> int:

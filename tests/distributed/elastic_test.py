@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchrun starts ranks that do not name a backend, and restarts them after a failure."""
+"""torchrun starts ranks that do not specify a backend, and restarts them after a failure."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ PATIENCE = 100.0
 def torchrun(
     folder: Path, code: str, *options: str, argument: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program under torchrun with two ranks on this machine."""
+    """Runs a program under torchrun with two ranks on this machine."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(code))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -109,9 +109,9 @@ TRAINING = """
 
 
 def trained_at_once() -> torch.Tensor:
-    """Return the weight after all steps, trained by one process on the CPU."""
+    """Returns the weight after all steps of training in a single process on the CPU."""
     torch.manual_seed(0)
-    # The program draws on the device, whose random numbers differ from the CPU's.
+    # Draw the weights on the device, as TRAINING does: the CPU draws different random numbers.
     model = torch.nn.Linear(4, 4, dtype=torch.float64, device="openreg").cpu()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for step in range(6):
@@ -128,8 +128,8 @@ def trained_at_once() -> torch.Tensor:
 def test_training_resumes_from_its_checkpoint_after_a_failure(
     tmp_path: Path, hosts: str, own_store: str
 ) -> None:
-    # By default, torch 2.13 uses one store for all attempts, and a failed attempt's keys remain in
-    # it. The next attempt's group must not use these keys.
+    # By default, torch 2.13 uses the same store for all attempts. The store keeps the keys of a
+    # failed attempt, which the group of the next attempt must not use.
     options = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": own_store}
     restarts = ("--max-restarts=1", "--monitor-interval=0.1")
     done = torchrun(tmp_path, TRAINING, *restarts, argument=hosts, **options)

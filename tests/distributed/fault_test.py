@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The other ranks' errors if a rank is late, calls a different operation, aborts or is killed."""
+"""Tests the ranks' errors if a rank is late, aborts, dies, or calls another operation."""
 
 import gc
 import os
@@ -19,8 +19,8 @@ from tests.distributed.ranks import HOSTS, Group, Ranks, run
 
 DEVICE = "openreg"
 SIZES = (1, 3_000, 300_000)
-#: The error on the other ranks after an abort. Ranks on another machine only see the connection
-#: close.
+#: The error on the other ranks after an abort. Ranks on another machine only detect that the
+#: connection was closed.
 ABORTED = "aborted" if HOSTS == 1 else "(aborted|has exited or left the group)"
 
 
@@ -29,7 +29,8 @@ def late() -> tuple[str, float]:
     if dist.get_rank() == 1:
         time.sleep(2.5)
         text = message(dist.all_reduce, torch.ones(3, device=DEVICE))
-        # A rank on another machine does not get the reason. It only sees that rank 0 has exited.
+        # The reason does not reach a rank on another machine, which only detects that rank 0 has
+        # exited.
         expected = (
             "rank 0 reported: rank 1 did not " if HOSTS == 1 else "the process of rank 0 has exited"
         )
@@ -67,7 +68,7 @@ def different() -> list[str]:
         with pytest.raises(dist.DistBackendError, match="ranks called different operations"):
             dist.all_reduce(small, group=group)
     tensor = torch.ones(3, device=DEVICE)
-    dist.all_reduce(tensor)  # another group is not affected
+    dist.all_reduce(tensor)  # the error does not affect another group
     assert tensor.eq(2).all()
     return texts
 
@@ -96,7 +97,8 @@ def aborts() -> None:
         with pytest.raises(dist.DistBackendError, match="was aborted: create a new group"):
             dist.all_reduce(torch.ones(3, device=DEVICE))
         return
-    # The wait must end on rank 2, where another thread aborts, and on rank 0, where no thread does.
+    # The wait must end on rank 2, where another thread aborts the group, and also on rank 0, where
+    # no thread does.
     if dist.get_rank() == 2:
         threading.Timer(0.3, group.abort).start()
     start = time.monotonic()
@@ -137,7 +139,7 @@ def test_a_rank_that_is_killed(kind: str) -> None:
 
 
 def works(seed: int, folder: str) -> None:
-    """Run collectives forever, once all ranks have their communicators."""
+    """Runs collectives forever, starting after all ranks have created their communicators."""
     dist.barrier()
     dist.all_reduce(torch.ones(1, device=DEVICE), async_op=True)
     torch.openreg.synchronize()
@@ -165,7 +167,7 @@ def works(seed: int, folder: str) -> None:
 @pytest.mark.parametrize("seed", range(int(os.environ.get("OPENREG_KILLS", "6"))))
 def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
     victim, errors = errors_after_a_kill(random.Random(seed), tmp_path, works, seed, str(tmp_path))
-    # Between machines, the error may name a rank that exited because of the victim.
+    # Between machines, the error may name another rank that exited because of the victim's death.
     named = f"rank {victim}" if HOSTS == 1 else "rank "
     for error in errors:
         assert named in error, error
@@ -205,7 +207,7 @@ def makes_groups() -> None:
         group = dist.new_group([0, 1, 2])
         dist.all_reduce(torch.ones(300_000, device=DEVICE), group=group)
         if number % 2:
-            # One rank aborts, and the others find the error.
+            # One rank aborts, and the other ranks detect it.
             dist.barrier()
             if dist.get_rank() == 0:
                 group.abort()
@@ -214,7 +216,7 @@ def makes_groups() -> None:
         del group
         dist.barrier()
         counts.append(held())
-    # The first groups create resources that stay: pooled streams and their threads.
+    # The first groups create pooled streams and their threads. These resources remain.
     assert all(last <= first for first, last in zip(counts[3], counts[-1], strict=True)), counts
 
 

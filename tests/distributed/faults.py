@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions for fault tests: one kills a random rank, the other returns an error's text."""
+"""Functions for fault tests: kill a random rank, and return the text of an error."""
 
 import contextlib
 import random
@@ -16,11 +16,11 @@ from tests.distributed.ranks import Group, Ranks
 
 
 def message(function: Callable[..., Any], *arguments: Any) -> str:
-    """Return the text of the error that an operation or the next synchronization raises."""
+    """Returns the text of the error that an operation or the next synchronization raises."""
     try:
         function(*arguments)
     except (RuntimeError, ValueError) as error:
-        with contextlib.suppress(RuntimeError):  # the kernel may also report an error
+        with contextlib.suppress(RuntimeError):  # the kernel may report an error, too
             torch.openreg.synchronize()
         return str(error)
     with pytest.raises(RuntimeError) as caught:
@@ -31,16 +31,17 @@ def message(function: Callable[..., Any], *arguments: Any) -> str:
 def errors_after_a_kill(
     generator: random.Random, folder: Path, function: Callable[..., None], *arguments: Any
 ) -> tuple[int, list[str]]:
-    """Kill one of two or four ranks at a random time. The others must end within 5 s.
+    """Kills one of two or four ranks at a random time. The others must end within 5 s.
 
     Args:
         generator: determines the number of ranks, the victim, and the time.
-        folder: an empty folder. When a rank is ready, it creates a file named after its number.
-        function: the function that each rank runs, forever.
+        folder: an empty folder. Each rank creates a file there, named after its number, when it is
+            ready.
+        function: the function that each rank runs. It must not return.
         arguments: the function's arguments.
 
     Returns:
-        The rank that was killed, and the tracebacks of the others.
+        The rank that was killed, and the tracebacks of the other ranks.
     """
     size = generator.choice([2, 4])
     with Ranks(size, function, *arguments, group=Group(timeout=20)) as ranks:

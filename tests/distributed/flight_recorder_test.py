@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The flight recorder: each rank's last collectives, and torch's analysis of them."""
+"""Tests the flight recorder: each rank's last collectives, and their analysis by torch."""
 
 import pickle
 import subprocess
@@ -31,13 +31,13 @@ def some_collectives() -> dict[str, Any]:
         dist.reduce_scatter_tensor(torch.empty(1, device=DEVICE), torch.ones(2, device=DEVICE))
         dist.reduce_scatter_tensor(torch.empty(2, device=DEVICE), torch.ones(4, device=DEVICE))
     torch.openreg.synchronize()
-    dist.all_reduce(tensor)  # lets the recorder retire the finished operations
+    dist.all_reduce(tensor)  # makes the recorder retire the finished operations
     if rank == 0:
         torch.openreg._sleep(300_000_000)
     dist.all_reduce(tensor, async_op=True)
     active = pickle.loads(dump_flight_recorder(stacks=False, only_active=True))
     if rank == 0:
-        torch.openreg._sleep(3_000_000_000)  # the first lookup of file names is slow
+        torch.openreg._sleep(3_000_000_000)  # longer than the first lookup of file names
     dist.all_reduce(tensor, async_op=True)
     found: dict[str, Any] = pickle.loads(dump_flight_recorder())
     found["active"] = [entry["profiling_name"] for entry in active["entries"]]

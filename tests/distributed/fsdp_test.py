@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fully sharded data parallelism: fully_shard (FSDP2) and the older FullyShardedDataParallel."""
+"""Tests fully sharded data parallelism: fully_shard (FSDP2) and FullyShardedDataParallel."""
 
 import itertools
 from pathlib import Path
@@ -58,7 +58,7 @@ def sharded(model: nn.Module | None = None, each_layer: bool = True, **options: 
     return fully_shard(model, **options)
 
 
-# --------------------------------------------------------------------------------- fully_shard
+# ------------------------------------------------------------------------------ fully_shard (FSDP2)
 
 
 def trains_as_one_process(options: dict[str, Any], each_layer: bool) -> None:
@@ -295,7 +295,7 @@ def test_scaled_gradients() -> None:
 
 
 class Block(nn.Module):
-    """A layer. It is not a torch container, because dynamo would not compile one on its own."""
+    """A layer that is not a torch container, because dynamo would not compile a container alone."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ def blocks() -> nn.Sequential:
 
 
 def compiled_by_blocks(backend: str) -> int:
-    # Each block is compiled separately, so that the hooks of fully_shard stay between graphs.
+    # Compile each block separately, so that the hooks of fully_shard run between graphs.
     counter = CompileCounterWithBackend(backend)
     model = blocks()
     for block in model:
@@ -329,7 +329,7 @@ def test_training_of_compiled_blocks(backend: str, tmp_path: Path) -> None:
 
 
 def compiled_as_a_whole() -> int:
-    # Dynamo breaks the graph at fully_shard's hooks, so there are several graphs.
+    # fully_shard's hooks break the graph, so dynamo compiles several graphs.
     counter = CompileCounterWithBackend("aot_eager")
     model = sharded(blocks())
     train(torch.compile(model, backend=counter), adam(model))
@@ -341,7 +341,7 @@ def test_training_of_a_compiled_model() -> None:
     assert min(run(2, compiled_as_a_whole)) >= 3
 
 
-# ------------------------------------------------------------------- FullyShardedDataParallel
+# ----------------------------------------------------------------- FullyShardedDataParallel (FSDP1)
 
 
 def by_the_older_class(options: dict[str, Any]) -> None:

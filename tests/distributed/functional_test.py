@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functional collectives (eager, compiled, with gradients) and collectives in device graphs."""
+"""Tests functional collectives (eager, compiled, gradients), and collectives in device graphs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def world() -> dist.ProcessGroup:
 
 
 def rows(rank: int, count: int = 4) -> Tensor:
-    """Return a rank's input, which has different values in each row."""
+    """Returns a rank's input, in which each row has different values."""
     return torch.arange(count * 3, dtype=torch.float64).view(count, 3) * 2 + 100 * rank
 
 
@@ -32,13 +32,13 @@ def all_rows(count: int = 4) -> list[Tensor]:
     return [rows(rank, count) for rank in range(dist.get_world_size())]
 
 
-# ----------------------------------------------------------------------------------- operators
+# --------------------------------------------------------------------------- results of collectives
 
 Collective = Callable[[Tensor], Any]
 
 
 def collectives() -> dict[str, tuple[Collective, Collective]]:
-    """Return, for each name, the collective and its expected result on this rank."""
+    """Maps each name to a collective and the expected result on this rank."""
     group = world()
     rank, size = dist.get_rank(), dist.get_world_size()
     every = [tensor.to(DEVICE) for tensor in all_rows()]
@@ -74,7 +74,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
             lambda x: every[size - 1],
         ),
         "permute_tensor": (
-            # Flatten the input, because torch passes the number of elements as the number of rows.
+            # Flatten the input: torch passes the number of elements as the number of rows.
             lambda x: funcol.permute_tensor(x.flatten(), [target for _, target in ring], group),
             lambda x: every[(rank - 1) % size].flatten(),
         ),
@@ -96,7 +96,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
     }
 
 
-#: The collectives that Inductor compiles. Each compilation takes seconds.
+#: The collectives that are compiled with Inductor, which takes seconds for each.
 GENERATED = ("all_reduce", "all_to_all_single", "coalesced")
 
 
@@ -132,7 +132,7 @@ def applies_collectives(backend: str | None) -> list[str]:
                 torch.testing.assert_close(ours, theirs * 2)
         except AssertionError as error:
             wrong.append(f"{name}: {error}")
-    torch.testing.assert_close(x, rows(dist.get_rank()).to(DEVICE))  # no input has changed
+    torch.testing.assert_close(x, rows(dist.get_rank()).to(DEVICE))  # the input has not changed
     return wrong
 
 
@@ -167,7 +167,7 @@ def waits_once() -> tuple[bool, bool]:
     x = rows(dist.get_rank()).to(DEVICE)
     result = funcol.all_gather_tensor(x, 0, world())
     lazy = isinstance(result, funcol.AsyncCollectiveTensor)
-    doubled = result * 2  # waits
+    doubled = result * 2  # the multiplication waits for the collective
     torch.testing.assert_close(doubled, 2 * torch.cat(all_rows()).to(DEVICE))
     return lazy, isinstance(doubled, funcol.AsyncCollectiveTensor)
 
@@ -176,11 +176,11 @@ def test_a_result_waits_when_it_is_used() -> None:
     assert run(2, waits_once) == [(True, False)] * 2
 
 
-# ----------------------------------------------------------------------------------- gradients
+# ------------------------------------------------------------------------- gradients of collectives
 
 
 def differentiable() -> dict[str, tuple[Collective, Collective]]:
-    """Return, for each name, the collective and an equivalent function on all ranks' rows."""
+    """Maps each name to a collective and an equivalent function of all ranks' rows."""
     group = world()
     rank, size = dist.get_rank(), dist.get_world_size()
     return {
@@ -227,8 +227,8 @@ def differentiates(compiled: bool) -> list[str]:
             torch._dynamo.reset()
             loss = torch.compile(loss, backend="aot_eager", fullgraph=True)
         loss(x).backward()
-        # As the reference, each rank differentiates its own loss with respect to all ranks' rows,
-        # and the gradients are summed.
+        # For the reference, each rank computes the gradients of its own loss with respect to all
+        # ranks' rows. The gradients are then summed over the ranks.
         everything = torch.stack(all_rows()).to(DEVICE).requires_grad_()
         expected(everything).square().sum().mul(rank + 1).backward()
         assert everything.grad is not None
@@ -265,7 +265,7 @@ def test_collectives_in_place_are_compiled() -> None:
     assert run(2, compiles_the_plain_api) == [[6.0] * 8 + [12.0] * 2] * 2
 
 
-# -------------------------------------------------------------------------------------- graphs
+# --------------------------------------------------------------------- collectives in device graphs
 
 
 def replays(kind: str) -> list[list[float]]:
@@ -313,7 +313,7 @@ def replays(kind: str) -> list[list[float]]:
         x.fill_(value + rank)
         graph.replay()
         seen.append(result.tolist())
-    # An ordinary collective works after replays.
+    # An ordinary collective must still work after replays.
     total = torch.ones(2, device=DEVICE)
     dist.all_reduce(total)
     seen.append(total.tolist())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Groups: subsets of ranks, splitting, merging, shrinking, sequence numbers and destruction."""
+"""Tests groups: subsets of ranks, splits, merges, shrinking, sequence numbers, destruction."""
 
 import time
 from datetime import timedelta
@@ -137,7 +137,7 @@ def details() -> None:
     dist.all_reduce(tensor)
     dist.barrier()
     assert tensor.eq(2).all()
-    # A mismatch is found before anything is enqueued.
+    # A mismatch is detected before anything is enqueued.
     size = 3 if dist.get_rank() == 0 else 4
     with pytest.raises(RuntimeError, match=r"different shapes|mismatch"):
         dist.all_reduce(ones(size))
@@ -200,13 +200,13 @@ def wrong_arguments() -> None:
         )
     with pytest.raises(ValueError, match="the input has 2 elements but needs 4"):
         dist.reduce_scatter_tensor(torch.ones(2, device=DEVICE), torch.ones(2, device=DEVICE))
-    # An error within a group of calls drops the whole group.
+    # An error within a coalesced call drops all operations of the call.
     options = dist.AllreduceCoalescedOptions()
     options.reduceOp = dist._make_nccl_premul_sum(2.0)
     tensors = [ones(), torch.zeros(4, dtype=torch.float8_e4m3fnuz, device=DEVICE)]
     with pytest.raises(dist.DistBackendError, match="bytes must be a numeric type"):
         world._get_backend(device()).allreduce_coalesced(tensors, options)
-    # None of these errors may affect the order of operations on the ranks.
+    # None of these errors may change the order of operations on the ranks.
     tensor = ones()
     dist.all_reduce(tensor)
     assert tensor.eq(2).all()
@@ -235,7 +235,7 @@ def suspends() -> None:
     assert before["mapped"] > 0
     assert before["total"] == before["persistent"] + before["suspendable"]
     work = dist.all_reduce(large, async_op=True)
-    backend.suspend()  # waits for the operation
+    backend.suspend()  # suspend() waits for the operation
     assert work is not None
     assert work.is_completed()
     during = backend.memory_stats()
@@ -244,7 +244,7 @@ def suspends() -> None:
         dist.all_reduce(large)
     with pytest.raises(dist.DistBackendError, match="suspended"):
         backend.suspend()
-    assert large.eq(size * size).all()  # the device itself works
+    assert large.eq(size * size).all()  # the device itself still works
     backend.resume()
     with pytest.raises(dist.DistBackendError, match="is not suspended"):
         backend.resume()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A group on two machines, emulated by two connected network namespaces that each run torchrun.
+"""Groups on two machines, emulated by connected network namespaces that each run torchrun.
 
-With OPENREG_TEST_HOSTS=2, the other suites in this folder test every collective between machines.
+If OPENREG_TEST_HOSTS is 2, the other tests in this folder run every collective between machines.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tests.distributed.ranks import Group, Ranks, run
 
 DEVICE = "openreg"
 PATIENCE = 150.0
-#: The addresses of the two machines, by machine number. The network is private to the test.
+#: The addresses of the two machines, by machine number. Only the test uses this network.
 ADDRESSES = ("10.231.77.1", "10.231.77.2")
 
 
@@ -37,7 +37,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Create two network namespaces, connected by interfaces named ``cable``. Yield their names."""
+    """Yields the names of two new network namespaces, connected by interfaces named ``cable``."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("creating network namespaces needs root and the program ip (iproute2)")
     names = [f"openreg-{os.getpid()}-{number}" for number in range(2)]
@@ -93,7 +93,7 @@ PROGRAM = """
 
 
 def trained_at_once() -> torch.Tensor:
-    """Return the first weight of PROGRAM's network after one process has trained it on the CPU."""
+    """Returns the first weight of PROGRAM's network, trained in a single process on the CPU."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     model = model.to(torch.float64)
@@ -144,7 +144,7 @@ def test_training_on_two_machines_with_two_ranks_each(hosts: list[str], tmp_path
     torch.testing.assert_close(weights["fsdp"], trained_at_once(), rtol=0, atol=1e-10)
 
 
-#: Three ranks on one machine and one on another.
+#: Three ranks on one machine, and one rank on the other.
 UNEVEN = Group(hosts=(0, 0, 1, 0), timeout=20)
 
 
@@ -170,7 +170,7 @@ def reduces_numbers() -> None:
     numbers = torch.tensor([float("nan") if rank == 2 else 1.0], device=DEVICE)
     dist.all_reduce(numbers, dist.ReduceOp.MAX)
     assert numbers.isnan().all()
-    # The average must not overflow, although the sum of the values would.
+    # The sum of the values overflows, but their average must not.
     for dtype in (torch.float16, torch.float8_e5m2):
         numbers = torch.full((4 * ranks,), 49152.0).to(dtype).to(DEVICE)
         dist.all_reduce(numbers, dist.ReduceOp.AVG)
@@ -182,8 +182,8 @@ def reduces_numbers() -> None:
             wrong()
     with pytest.raises(TypeError, match="an average of bool is not supported"):
         dist.all_reduce(torch.ones(3, dtype=torch.bool, device=DEVICE), dist.ReduceOp.AVG)
-    # Run collectives on two streams, on a parameter that is dense in a different order of
-    # dimensions.
+    # Run collectives on two streams. The dimensions of the dense parameter are stored in a
+    # different order.
     parameter = torch.nn.Parameter(torch.ones(4, 3, device=DEVICE).t().requires_grad_())
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
@@ -240,7 +240,7 @@ def test_a_message_of_another_size_names_both_sides() -> None:
 
 
 def aborts_beside_the_leader() -> float:
-    """Abort on rank 1 while rank 0, on the same machine, waits for the other machine."""
+    """Aborts on rank 1 while rank 0, on the same machine, waits for the other machine."""
     x = torch.ones(3, device=DEVICE)
     dist.all_reduce(x)
     torch.openreg.synchronize()
@@ -277,5 +277,6 @@ def test_all_machines_report_the_rank_that_was_killed() -> None:
     assert outcomes[3].exit_code == -signal.SIGKILL
     for rank in range(3):
         assert outcomes[rank].error is None, outcomes[rank].error
-        # The error names the rank in the group, even on a machine where the local rank differs.
+        # The error names the rank within the group, which differs from the local rank on the other
+        # machine.
         assert "the process of rank 3 has exited" in outcomes[rank].value, (rank, outcomes[rank])

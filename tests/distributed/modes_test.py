@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives with diagnostics that check each launch or memory, and at exit and after fork."""
+"""Tests collectives with diagnostics of launches and memory, and at exit and after a fork."""
 
 import os
 import time
@@ -51,7 +51,7 @@ def test_diagnostics_find_nothing(mode: str) -> None:
 def leaves_without_goodbye() -> None:
     tensor = torch.ones(3, device=DEVICE)
     dist.all_reduce(tensor)
-    # Keep the test harness from destroying the group.
+    # The test harness must not destroy the group.
     setattr(dist, "destroy_process_group", lambda: None)  # noqa: B010
     if dist.get_rank() == 1:
         dist.all_reduce(tensor)
@@ -72,7 +72,7 @@ def forked() -> None:
     dist.all_reduce(tensor)
     child = os.fork()
     if child == 0:
-        # A forked child can use neither the device nor the group, but it can still exit.
+        # A forked child can exit, although it can use neither the device nor the group.
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pipelines: a model's stages, on several ranks, compute the same as the whole model."""
+"""A pipeline of a model's stages on several ranks computes the same as the whole model."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def trained(count: int) -> tuple[nn.Sequential, list[float]]:
-    """Return the model and its losses after one process has trained it on the CPU."""
+    """Returns the model and its losses, trained in a single process on the CPU."""
     model = blocks(count)
     optimizer = sgd(model)
     losses = []
@@ -62,8 +62,8 @@ def trained(count: int) -> tuple[nn.Sequential, list[float]]:
     return model, losses
 
 
-#: For each name: the schedule, the number of stages per rank, and whether a rank's second stage
-#: mirrors its first (stages i and n - 1 - i).
+#: For each name: the schedule, the number of stages per rank, and whether the second stage of a
+#: rank mirrors its first one (stages i and n - 1 - i).
 SCHEDULES: dict[str, tuple[Any, int, bool]] = {
     "GPipe": (ScheduleGPipe, 1, False),
     "1F1B": (Schedule1F1B, 1, False),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sends and receives: their order, tags, receiving from any source, and batches."""
+"""Tests sends and receives: order, tags, receives from any source, and batches."""
 
 import pytest
 import torch
@@ -23,8 +23,8 @@ def ring() -> None:
             for work in works:
                 work.wait()
             assert torch.equal(theirs, torch.full((size,), before, device=DEVICE).to(dtype))
-            # Without a batch, two ranks that both send first would deadlock. So the even ranks send
-            # first, and the odd ranks receive first.
+            # Without a batch, two ranks that both send first would deadlock. Therefore even ranks
+            # send first, and odd ranks receive first.
             if rank % 2 == 0:
                 dist.send(mine, after)
                 dist.recv(theirs, before)
@@ -46,7 +46,7 @@ def unbatched() -> None:
     mine = torch.full((300_000,), float(rank), device=DEVICE)
     theirs = torch.empty_like(mine)
     for _ in range(3):
-        # All ranks send before they receive, and each message waits for its peer.
+        # All ranks send before they receive, so each message must wait for its receiver.
         works = [dist.isend(mine, after), dist.irecv(theirs, before)]
         total = torch.ones(3, device=DEVICE)
         dist.all_reduce(total)
@@ -64,7 +64,7 @@ def test_a_ring_of_single_messages(ranks: int) -> None:
 
 
 def ordered() -> None:
-    """Exchange messages with one tag: alone or in batches, from any source, on several streams."""
+    """Exchanges messages with one tag: alone or in batches, from any source, on several streams."""
     rank = dist.get_rank()
     tensors = [torch.full((40_000,), number + 1.0, device=DEVICE) for number in range(12)]
     if rank == 1:
@@ -143,7 +143,7 @@ def test_any_source() -> None:
 
 
 def exchanges() -> None:
-    # All pairs of ranks exchange more messages at once than there are mailboxes.
+    # All pairs of ranks exchange more messages at the same time than there are mailboxes.
     rank, ranks = dist.get_rank(), dist.get_world_size()
     operations = []
     received = []

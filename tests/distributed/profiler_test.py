@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives in torch.profiler: kernels with the collective's name, sizes and group."""
+"""Tests torch.profiler with collectives: each kernel has the collective's name, sizes and group."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_kernels_name_the_collective(tmp_path: Path) -> None:
         assert kernels["occl::Broadcast"]["args"]["Collective name"] == "broadcast"
         message = kernels["occl::Send" if rank == 0 else "occl::Recv"]["args"]
         assert message.get("Dst Rank" if rank == 0 else "Src Rank") == 1 - rank
-        # Asynchronous communication has its own row of the trace.
+        # The trace shows asynchronous communication in a separate row.
         assert kernels["occl::AllReduce"]["tid"] != kernels["occl::Broadcast"]["tid"]
         renamed = cuda_names.rewritten(document)["traceEvents"]
         assert any(event["name"] == "ncclDevKernel_AllReduce" for event in renamed)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs test functions on ranks, which are processes in a process group.
 
-The processes are forked from one that has imported torch, so they start within about 20 ms.
+The ranks are forked from a process that has already imported torch, so they start within about 20
+ms.
 """
 
 import contextlib
@@ -22,11 +23,12 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
-#: The time in seconds, from their start, after which processes count as hung.
+#: A process that runs for more than this many seconds counts as hung.
 HANG_TIMEOUT = 120.0
-#: The time in seconds within which the other ranks must end after one has failed.
+#: After a rank has failed, the other ranks must end within this many seconds.
 FAILURE_TIMEOUT = 30.0
-#: The number of emulated machines. Ranks are assigned to them in turn, unless a test assigns ranks.
+#: The number of emulated machines. Ranks are assigned to machines in turn, unless a test assigns
+#: them.
 HOSTS = int(os.environ.get("OPENREG_TEST_HOSTS", "1"))
 
 _context = multiprocessing.get_context("forkserver")
@@ -35,9 +37,9 @@ _context.set_forkserver_preload(_preloaded)
 
 
 def preload(*modules: str) -> None:
-    """Import modules once, before the ranks are forked. Test files call this when imported.
+    """Imports modules once, before the ranks are forked. Test files call this function on import.
 
-    Otherwise each rank would spend seconds on importing modules that torch imports on first use.
+    Otherwise each rank would spend seconds to import the modules that torch imports on first use.
     """
     _preloaded.extend(module for module in modules if module not in _preloaded)
     _context.set_forkserver_preload(_preloaded)
@@ -45,28 +47,29 @@ def preload(*modules: str) -> None:
 
 @dataclass
 class Outcome:
-    """The outcome of a rank."""
+    """How the function of a rank ended."""
 
     #: The return value of the function.
     value: Any = None
     #: The traceback of the exception that the function raised.
     error: str | None = None
-    #: The exit code of the process; the negative signal number if a signal ended it.
+    #: The exit code of the process. If a signal ended the process, this is the negative signal
+    #: number.
     exit_code: int | None = None
 
 
 @dataclass
 class Group:
-    """The settings with which the ranks create their process group."""
+    """The settings for the ranks' process group."""
 
     backend: str | None = "occl"
-    #: The timeout for a collective, in seconds.
+    #: The timeout of a collective in seconds.
     timeout: float = 60.0
     #: Whether the group is bound to the rank's device.
     bound: bool = False
-    #: The number of the emulated machine on which each rank is.
+    #: For each rank, the number of the emulated machine on which it runs.
     hosts: Sequence[int] | None = None
-    #: Environment variables that the processes set before they use the device.
+    #: Environment variables that each process sets before it uses the device.
     environment: Mapping[str, str] | None = None
 
 
@@ -109,7 +112,7 @@ def _serve(
 
 
 class Ranks:
-    """Starts and owns the rank processes, and kills them at the end of the ``with`` block."""
+    """Starts and owns the processes of the ranks, and kills them when the ``with`` block ends."""
 
     def __init__(
         self, size: int, function: Callable[..., Any], *arguments: Any, group: Group | None = None
@@ -131,13 +134,13 @@ class Ranks:
             self.processes.append(process)
 
     def kill(self, rank: int) -> None:
-        """End a rank with SIGKILL."""
+        """Ends a rank with SIGKILL."""
         pid = self.processes[rank].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
     def outcomes(self, hang_timeout: float = HANG_TIMEOUT) -> list[Outcome]:
-        """Wait until all ranks have ended. The outcome of a hung rank is an error."""
+        """Waits until all ranks have ended. If a rank hangs, its outcome is an error."""
         end = time.monotonic() + hang_timeout
         outcomes = [Outcome() for _ in self.processes]
         waiting = {connection: rank for rank, connection in enumerate(self.connections)}
@@ -149,7 +152,7 @@ class Ranks:
                 if connection not in ready:
                     continue
                 rank = waiting.pop(connection)
-                # A rank that was killed has not sent its outcome.
+                # A killed rank sends no outcome.
                 with contextlib.suppress(EOFError, ConnectionError):
                     outcomes[rank] = connection.recv()
                 if outcomes[rank].error is not None:
@@ -185,13 +188,13 @@ def run(
     group: Group | None = None,
     hang_timeout: float = HANG_TIMEOUT,
 ) -> list[Any]:
-    """Run ``function(*arguments)`` on ``size`` ranks, each with its device as the current one.
+    """Runs ``function(*arguments)`` on ``size`` ranks, each of which uses its own device.
 
     Returns:
         The return values, by rank.
 
     Raises:
-        AssertionError: a rank raised an error, hung or died. The message has all tracebacks.
+        AssertionError: a rank raised an error, hung or died. The message contains all tracebacks.
     """
     with Ranks(size, function, *arguments, group=group) as ranks:
         outcomes = ranks.outcomes(hang_timeout)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Continuous mixed collectives: results stay correct, and memory and descriptors do not grow.
+"""Runs mixed collectives continuously: results stay correct, and resources do not leak.
 
-``OPENREG_STRESS_SECONDS`` sets the duration (default 4).
+``OPENREG_STRESS_SECONDS`` sets the duration in seconds (default: 4).
 """
 
 import gc
@@ -16,15 +16,15 @@ import torch.distributed as dist
 from tests.distributed.ranks import HANG_TIMEOUT, Group, run
 
 DEVICE = "openreg"
-#: The number of pooled streams. Groups use them round robin, and each starts its thread on first
-#: use, so the process may gain this many threads.
+#: The number of pooled streams. Groups use them round robin, and each stream starts its thread on
+#: first use. The process may therefore start this many additional threads.
 STREAMS = 32
 SECONDS = float(os.environ.get("OPENREG_STRESS_SECONDS", "4"))
 
 
 @dataclass
 class Held:
-    """The resources that a process holds: descriptors, threads, and bytes of memory."""
+    """The resources that a process uses: descriptors, threads, and bytes of memory."""
 
     descriptors: int
     threads: int
@@ -46,7 +46,7 @@ def held() -> Held:
 
 
 def one(generator: random.Random, groups: list[dist.ProcessGroup]) -> None:
-    """Run one random operation. It is the same on all ranks, whose generators have equal seeds."""
+    """Runs one random operation. It is the same on all ranks: their generators have equal seeds."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
     group = generator.choice(groups)
     size = generator.choice([1, 100, 5_000, 40_000, 300_000])
@@ -102,7 +102,8 @@ def soak() -> tuple[int, Held, Held]:
         dist.destroy_process_group(groups.pop(0))
         groups.append(dist.new_group(everybody))
         rounds += 1
-        # After a quarter of the time, the process has warmed up: record what it holds.
+        # The process has warmed up after a quarter of the time. Record the resources that it uses
+        # then.
         elapsed = time.monotonic() - start
         if first is None and elapsed > SECONDS / 4 and rounds >= 3:
             first = held()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All-reduce on sparse COO tensors, and DDP with sparse gradients."""
+"""Tests all-reduce of sparse COO tensors, and DDP with sparse gradients."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SHAPE = (50, 40, 3)
 
 
 def sparse(rank: int, dtype: torch.dtype, sparse_dim: int, repeated: bool) -> torch.Tensor:
-    """Return a rank's input, on the CPU. Its number of elements depends on the rank."""
+    """Returns a rank's input on the CPU. The number of its elements depends on the rank."""
     generator = torch.Generator().manual_seed(rank)
     elements = (0, 700, 13, 200)[rank]
     sizes = torch.tensor(SHAPE[:sparse_dim])
@@ -44,7 +44,7 @@ def all_reduces() -> None:
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     dist.all_reduce(total)
     torch.testing.assert_close(mean.to_dense(), total.to_dense() / size)
-    # After collectives on sparse tensors, the ranks must still agree on the next collective.
+    # The ranks must still agree on the next collective after those on sparse tensors.
     after = torch.ones(3, device=DEVICE)
     dist.all_reduce(after)
     assert after.eq(size).all()
@@ -68,7 +68,7 @@ def other_streams() -> None:
             assert work is not None
             work.wait()
             dense = tensor.to_dense()
-            del tensor, work  # the memory may be reused only after the stream has read it
+            del tensor, work  # the stream still has to read the memory
             torch.full(SHAPE, 99.0, device=DEVICE)
         side.synchronize()
         assert torch.equal(dense.cpu(), expected)
@@ -123,7 +123,7 @@ class Words(torch.nn.Module):
 
 
 def trained(ranks: int, rank: int) -> dict[str, torch.Tensor]:
-    """Train for three steps on this rank's part of each batch, and return the model's state."""
+    """Trains for three steps on this rank's part of each batch. Returns the model's state."""
     torch.manual_seed(0)
     model: torch.nn.Module = Words().to(DEVICE)
     if ranks > 1:

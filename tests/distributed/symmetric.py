@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Allocates and checks symmetric memory in the world group. A test's ranks use it."""
+"""Functions with which a test's ranks allocate and check symmetric memory of the world group."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Symmetric memory errors if a rank is late, makes a different call or is killed."""
+"""Tests symmetric memory's errors if a rank is late, makes a different call or is killed."""
 
 import itertools
 import os
@@ -33,7 +33,7 @@ def differs() -> tuple[str, str]:
     assert "ranks called different operations" in message(
         ops.one_shot_all_reduce, tensor, "sum", world()
     )
-    other, handle = symmetric(8)  # other memory is not affected
+    other, handle = symmetric(8)  # the error does not affect other memory
     other.fill_(1)
     assert ops.one_shot_all_reduce(other, "sum", world()).eq(2).all()
     pads_are_zero(handle)
@@ -52,7 +52,7 @@ def test_a_mismatch_names_both_sides() -> None:
 
 
 def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
-    """Make the stream wait for a rank that never arrives, and return the error."""
+    """Makes the stream wait for a rank that never arrives. Returns the error."""
     start = time.monotonic()
     if kind == "put":
         handle.put_signal(1, channel=2)
@@ -63,17 +63,17 @@ def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
         ops.one_shot_all_reduce(tensor, "sum", world())
     else:
         handle.barrier(channel=2, timeout_ms=300 if kind == "barrier" else 60_000)
-    assert time.monotonic() - start < 0.25  # the host does not wait
+    assert time.monotonic() - start < 0.25  # the host did not wait
     with pytest.raises(RuntimeError) as caught:
         torch.openreg.synchronize()
     text = str(caught.value).partition("occl: ")[2]
     assert time.monotonic() - start < 5
-    torch.openreg.synchronize()  # the error is reported once
+    torch.openreg.synchronize()  # the error is reported only once
     assert text in message(handle.barrier)
     return text
 
 
-#: For each kind of wait, the error on the waiting rank, which the late rank also gets.
+#: The error on the waiting rank for each kind of wait. The late rank reports the same error.
 LATE = {
     "barrier": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
     "wait": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
@@ -90,7 +90,7 @@ def waits_in_vain() -> dict[str, str]:
     if dist.get_rank() == 0:
         return {kind: waits(kind, *both) for kind, both in memory.items()}
     time.sleep(3)
-    # If another rank has failed, the memory is also unusable here.
+    # If another rank's wait has failed, this rank cannot use the memory either.
     return {kind: message(handle.barrier) for kind, (_, handle) in memory.items()}
 
 
@@ -159,7 +159,7 @@ def leaves() -> None:
     torch.openreg.synchronize()
     dist.barrier()
     if dist.get_rank() == 1:
-        # Let the process exit while its stream is still waiting.
+        # The process exits while its stream is still waiting.
         setattr(dist, "destroy_process_group", lambda: None)  # noqa: B010
         setattr(torch.openreg, "synchronize", lambda: None)  # noqa: B010
         handle.barrier()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Symmetric memory: all ranks' buffers, signals, graphs, lifetimes, and torch's limits."""
+"""Tests symmetric memory: buffers of all ranks, signals, graphs, lifetimes, torch's limits."""
 
 import contextlib
 import gc
@@ -23,7 +23,7 @@ preload("torch.distributed._symmetric_memory", "pytest")
 ops = torch.ops.symm_mem
 
 
-# -------------------------------------------------------------------------- buffers and signals
+# ------------------------------------------------------------------------------ buffers and signals
 
 
 def shares_buffers() -> None:
@@ -57,7 +57,7 @@ def shares_buffers() -> None:
     assert tensor.view(torch.int16)[10:14].eq(7 + (rank - 1) % size).all()
     handle.barrier()
 
-    # A view's rendezvous is that of its storage. A tensor within a buffer has an offset.
+    # A view has the same rendezvous as its storage. A tensor within a buffer has an offset.
     again = symm_mem.rendezvous(tensor[8:], world())
     assert again.buffer_ptrs == handle.buffer_ptrs
     assert (
@@ -65,7 +65,7 @@ def shares_buffers() -> None:
     )
     assert symm_mem.rendezvous(torch.empty(3, device=DEVICE), world()) is None
 
-    # The device has its own copy of the addresses.
+    # The device has a separate copy of each array of addresses.
     for host, device in (
         (handle.buffer_ptrs, handle.buffer_ptrs_dev),
         (handle.signal_pad_ptrs, handle.signal_pad_ptrs_dev),
@@ -73,7 +73,7 @@ def shares_buffers() -> None:
         assert device not in host
         assert device != 0
 
-    # An empty tensor also has a signal pad, so its barrier works.
+    # An empty tensor has a signal pad, too. Its barrier must therefore work.
     _, nothing = symmetric(0)
     nothing.barrier()
     pads_are_zero(handle)
@@ -89,7 +89,7 @@ def signals() -> None:
     tensor, handle = symmetric(1)
     tensor.zero_()
     handle.barrier()
-    # A counter passes around the ring, and each rank adds one. Only signals order the streams.
+    # A counter moves around the ring, and each rank increments it. Only signals order the streams.
     for lap in range(5):
         if rank != 0 or lap > 0:
             handle.wait_signal((rank - 1) % size, channel=lap % 2)
@@ -99,14 +99,14 @@ def signals() -> None:
     if rank == 0:
         handle.wait_signal(size - 1, channel=1)
         assert tensor.item() == 5 * size
-    # A second signal waits until the first was consumed.
+    # A second signal waits until the first one has been consumed.
     if rank == 0:
         handle.put_signal(1, channel=3)
         handle.put_signal(1, channel=3)
     if rank == 1:
         handle.wait_signal(0, channel=3)
         handle.wait_signal(0, channel=3)
-    # Barriers order writers and readers.
+    # Barriers order the writes and reads of different ranks.
     for number in range(200):
         if rank == number % size:
             for peer in range(size):
@@ -128,7 +128,7 @@ def uses_two_streams() -> None:
     tensor, handle = symmetric(2)
     streams = [torch.openreg.Stream() for _ in range(2)]
     torch.openreg.synchronize()
-    # The streams of the two ranks get their work in opposite orders.
+    # The two ranks enqueue on their two streams in opposite orders.
     for number in (0, 1) if rank == 0 else (1, 0):
         with torch.openreg.stream(streams[number]):
             for step in range(50):
@@ -142,7 +142,7 @@ def uses_two_streams() -> None:
             streams[0].query()
     torch.openreg.synchronize()
     assert seen.item() == 49
-    # Separate threads enqueue on separate streams.
+    # Two threads enqueue on different streams.
     errors: list[BaseException] = []
 
     def barriers(number: int) -> None:
@@ -169,7 +169,7 @@ def test_channels_are_independent() -> None:
     run(2, uses_two_streams)
 
 
-# -------------------------------------------------------------------------------------- graphs
+# ----------------------------------------------------------------------- symmetric memory in graphs
 
 
 def replays() -> list[list[float]]:
@@ -193,7 +193,7 @@ def replays() -> list[list[float]]:
     assert ops.one_shot_all_reduce(tensor, "sum", world()).tolist() == total.tolist()
     pads_are_zero(handle)
 
-    # Operations that share memory are rejected before anything is captured.
+    # Calls that share memory are rejected in a capture.
     text = ""
     with torch.openreg.graph(torch.openreg.OpenRegGraph()):
         try:
@@ -202,7 +202,7 @@ def replays() -> list[list[float]]:
             text = str(error)
     assert "call rendezvous() before the capture" in text
 
-    # A replay after the memory has been freed must raise an error.
+    # A replay must raise an error if the memory has been freed.
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         handle.barrier()
@@ -220,7 +220,7 @@ def test_a_graph_is_replayed() -> None:
     assert second == [[6.0] * 4 + [2.0] * 4, [10.0] * 4 + [4.0] * 4]
 
 
-# ----------------------------------------------------------------------------------- lifetimes
+# --------------------------------------------------------------------- lifetime of symmetric memory
 
 
 def frees() -> None:
@@ -231,7 +231,7 @@ def frees() -> None:
     theirs = handle.get_buffer(1 - rank, (4,), torch.float32)
     torch.openreg.synchronize()
     dist.barrier()
-    # Memory that one rank frees stays valid for the ranks that have mapped it.
+    # If one rank frees its memory, the memory stays valid for ranks that have mapped it.
     if rank == 0:
         del tensor, handle, theirs
         gc.collect()
@@ -248,7 +248,7 @@ def frees() -> None:
         assert other.eq(-1).all()
 
     def held() -> tuple[int, int, int, int]:
-        # Memory that the other rank still maps is released by a later allocation.
+        # A later allocation releases memory that the other rank had still mapped when it was freed.
         for _ in range(2):
             torch.openreg.synchronize()
             gc.collect()
@@ -264,7 +264,7 @@ def frees() -> None:
         tensor, handle = symmetric(1 << 18)
         for _ in range(3):
             ops.one_shot_all_reduce(tensor, "sum", world())
-        # Free the memory while the stream still uses it.
+        # Free the memory while the stream is still using it.
         del tensor, handle
         torch.openreg.synchronize()
         dist.barrier()
@@ -316,8 +316,8 @@ def outlives_its_group() -> None:
     tensor.fill_(rank)
     total = ops.one_shot_all_reduce(tensor, "sum", name)
     assert total.eq(4 * (rank // 2) + 1).all()
-    # Use the same tensor with all ranks. Both groups share its signal pad, so only one of them may
-    # use the tensor at a time.
+    # All ranks use the same tensor. Both groups share its signal pad, so only one of them may use
+    # the tensor at a time.
     torch.openreg.synchronize()
     dist.barrier()
     assert ops.one_shot_all_reduce(tensor, "sum", world()).eq(6).all()
@@ -329,7 +329,7 @@ def outlives_its_group() -> None:
     torch.openreg.synchronize()
     dist.barrier()
 
-    # Use memory with another world group, which has the same name.
+    # Use memory with a new world group that has the same name as the destroyed one.
     store = dist.distributed_c10d._get_default_store()
     dist.destroy_process_group()
     dist.init_process_group("occl", store=dist.PrefixStore("again", store), rank=rank, world_size=4)
@@ -402,7 +402,7 @@ def test_a_fork_cannot_use_it() -> None:
     assert run(2, forks) == [0, 0]
 
 
-# ------------------------------------------------------------------------- tools, and torch's gates
+# ---------------------------------------------- diagnostics, and features that torch limits to CUDA
 
 
 def works() -> None:
@@ -450,7 +450,7 @@ def multiplies() -> None:
 
 
 def reaches_gates() -> None:
-    """Fail if torch no longer limits these features to CUDA. Then update docs/distributed.md."""
+    """Fails if torch no longer limits these features to CUDA. Then update docs/distributed.md."""
     tensor, handle = symmetric(4)
     with pytest.raises(RuntimeError, match="dummy base class _cuda_isCurrentStreamCapturing"):
         symm_mem.get_symm_mem_workspace(world(), 16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators on symmetric memory: results, writes of 32-bit words, errors and compilation."""
+"""Tests operators on symmetric memory: results, 32-bit writes, errors and compilation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -118,7 +118,7 @@ def scatters_and_exchanges() -> None:
     assert out[: sum(counts)].cpu().equal(torch.cat(expected_rows))
     assert out[sum(counts) :].eq(-1).all()
     pads_are_zero(handle)
-    # An output that is too small for the other ranks' rows must raise an error.
+    # If the output is too small for the other ranks' rows, an error must be raised.
     text = message(ops.all_to_all_vdev, rows, out[:1], splits, numbers, world())
     assert "but its output has room for 1" in text
 

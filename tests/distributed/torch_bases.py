@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests that derive from torch's base classes for distributed tests, as a user would write them.
+"""Tests derived from torch's base classes for distributed tests, as a user would write them.
 
-torch starts their ranks with "spawn". Each rank imports this module, so it is not the test file.
+torch starts the ranks of such a test with "spawn", and each rank imports the test's module.
+Therefore the tests are in this module instead of a test file.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ class Collective(DistributedTestBase):
         return 2
 
     def backend(self, device: str) -> str:
-        """Replaces torch's method, which returns "gloo" for devices that it does not know."""
+        """Replaces torch's method, which returns "gloo" for unknown devices."""
         name: str = dist.get_default_backend_for_device(device)
         return name
 
@@ -44,7 +45,7 @@ class Collective(DistributedTestBase):
 
 
 class Continuous(MultiProcContinuousTest):
-    """Tests that share their processes and their group, with the backend that torch chooses."""
+    """Tests that share their processes and their group. torch chooses the backend."""
 
     world_size = 2
 
@@ -92,7 +93,7 @@ class Sharded(DTensorTestBase):
 
 
 class ShardedByDefault(DTensorTestBase):
-    """A test that names no backend, so torch chooses the device's backend."""
+    """A test that does not specify a backend, so torch uses the device's backend."""
 
     @pytest.mark.xfail(
         strict=True,
@@ -108,7 +109,7 @@ class ShardedByDefault(DTensorTestBase):
 
 
 class ShardedContinuous(DTensorContinuousTestBase):
-    """A DTensor test whose processes run all tests in the class."""
+    """A DTensor test. Its processes run all tests of the class."""
 
     world_size = 2
 

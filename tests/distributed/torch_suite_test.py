@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch's own tests of torch.distributed pass on the device, as with NCCL.
 
-If torch skips a test, its reason must be listed here, and it must also apply to CUDA and NCCL. The
-tests that cannot pass are listed with their reasons. It is an error if one of them passes.
+If torch skips a test, the reason must be listed here. Each listed reason also applies to CUDA and
+NCCL. Tests that cannot pass are listed with their reasons, and it is an error if one of them
+passes.
 """
 
 import re
@@ -12,10 +13,10 @@ import pytest
 
 from tests.distributed import torch_suite
 
-#: Regular expressions for the reasons with which torch skips tests. The numbers in parentheses say
-#: how many of the 285 tests each one skips with two ranks.
+#: Regular expressions for torch's reasons to skip tests. A number in parentheses is the number of
+#: tests, of 285, that torch skips with two ranks for the reasons that follow.
 SKIPPED = [
-    # The test is for other backends; torch does not run it with NCCL either (99).
+    # The test is for other backends, and torch does not run it with NCCL either (99).
     r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
     r"(?i)Nccl send/recv tested by test_send_recv_nccl",
     r"Only MPI supports (CPU all_to_all_single|all_to_all)",
@@ -23,22 +24,22 @@ SKIPPED = [
     r"GLOO Batch Send Recv CPU",
     r"Gloo-only test",
     r"Test requires backend occl to be one of \{'gloo'\}",
-    # torch's table of features that NCCL lacks (11). occl has some of them, but the tests use CPU
-    # tensors.
+    # torch's table lists features that NCCL lacks (11). occl has some of them, but the tests use
+    # CPU tensors.
     r"occl does not support (CPU barrier|all_gather_coalesced|send/recv from any source)",
-    # torch disables the test (3).
+    # torch has disabled the test (3).
     r"Test is failing, tracking issue at https://github\.com/pytorch/pytorch/issues/102751",
     r"Skipped due to flakiness",
     r"Currently failing in NVIDIA internal CI",
     # The test needs a package that this project does not install (1).
     r"no torchvision",
-    # The test needs more ranks (17). BUILD.bazel has targets for 4 and 8 ranks.
+    # The test needs more ranks (17). BUILD.bazel has targets with 4 and 8 ranks.
     r"Skipped due to small world size\.",
     r"Test requires (an exact )?world size of 4",
     r"Need at least 4 CUDA devices",
 ]
 
-#: Tests that cannot pass, each with the reason.
+#: Tests that cannot pass, and the reason for each.
 CANNOT = {
     "test_DistributedDataParallel": "In torch 2.13, a model with a static graph that is saved and "
     "loaded between iterations no longer reduces its gradients, not even on the CPU with Gloo: "

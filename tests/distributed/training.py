@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A network and its training in one process on the CPU: the reference for distributed tests."""
+"""A network, and its training in one process on the CPU as the reference for distributed tests."""
 
 import os
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from torch import Tensor, nn
 
 from tests.distributed.ranks import preload
 
-# One device per rank, because a mesh uses the device whose index is the local rank. This must
-# precede the import of torch._dynamo, which reads the number of devices.
+# A mesh uses the device whose index is the local rank, so there must be one device per rank. Set
+# the variable before importing torch._dynamo, which reads the number of devices.
 os.environ["OPENREG_DEVICE_COUNT"] = "4"
 preload("pytest", "torch._dynamo", "torch.distributed.tensor", "torch.distributed.optim")
 
 DEVICE = "openreg"
 WIDTH = 16
 STEPS = 3
-#: The number of rows in a batch. 2 or 4 ranks can share them equally.
+#: The number of rows in a batch, which 2 or 4 ranks can share equally.
 ROWS = 8
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """Create the network on the CPU, with the same weights on each call."""
+    """Creates the network on the CPU. Each call creates the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [nn.Linear(6, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh()]
@@ -33,7 +33,7 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch(step: int, dtype: torch.dtype = torch.float64, rows: int = ROWS) -> tuple[Tensor, Tensor]:
-    """Return a step's inputs and targets, on the CPU."""
+    """Returns the inputs and the targets of a step on the CPU."""
     generator = torch.Generator().manual_seed(step)
     x = torch.randn(rows, 6, generator=generator, dtype=torch.float64)
     y = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
@@ -41,7 +41,7 @@ def batch(step: int, dtype: torch.dtype = torch.float64, rows: int = ROWS) -> tu
 
 
 def share(tensor: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Return this rank's rows of a batch, on its device."""
+    """Returns this rank's rows of a batch on its device."""
     return tensor.chunk(dist.get_world_size(group))[dist.get_rank(group)].to(DEVICE)
 
 
@@ -56,14 +56,14 @@ def expected(
     dtype: torch.dtype = torch.float64,
     change: Callable[[nn.Module], Any] | None = None,
 ) -> nn.Module:
-    """Return a model that one process has trained on whole batches on the CPU.
+    """Returns a model that was trained in a single process on the CPU, on whole batches.
 
     Args:
         make: function that creates the model.
         optimizer: function that creates the model's optimizer.
-        steps: number of steps, each with its own batch.
+        steps: number of steps. Each step has its own batch.
         dtype: dtype of the batches.
-        change: function that is called with the model, after backward, before each optimizer step.
+        change: function that is called with the model after each backward pass, before the step.
     """
     model = make()
     chosen = optimizer(model)
@@ -83,7 +83,7 @@ def train(
     steps: int = STEPS,
     dtype: torch.dtype = torch.float64,
 ) -> None:
-    """Train on this rank's share of each batch."""
+    """Trains on this rank's share of each batch."""
     for step in range(steps):
         x, y = batch(step, dtype)
         F.mse_loss(model(share(x)), share(y)).backward()
@@ -94,7 +94,7 @@ def train(
 def require_equal(
     model: nn.Module, other: nn.Module, rtol: float = 1e-5, atol: float = 1e-7
 ) -> None:
-    """Require that two models' parameters and buffers are close. Gathers DTensors."""
+    """Requires that two models' parameters and buffers are close. DTensors are gathered first."""
     theirs = dict(other.state_dict())
     for name, tensor in model.state_dict().items():
         short = name.removeprefix("module.").replace("_orig_mod.", "")

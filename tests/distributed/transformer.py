@@ -28,7 +28,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 def operands(
     heads: int = HEADS, key_heads: int | None = None, batch: int = BATCH, tokens: int = TOKENS
 ) -> list[Tensor]:
-    """Return queries, keys and values, on the CPU."""
+    """Returns queries, keys and values on the CPU."""
     return [
         random(batch, number, tokens, WIDTH, seed=seed)
         for seed, number in enumerate((heads, key_heads or heads, key_heads or heads))
@@ -36,13 +36,13 @@ def operands(
 
 
 def attend(parts: Sequence[Tensor], **options: Any) -> Tensor:
-    """Return the attention of queries to keys and values."""
+    """Returns the attention of queries to keys and values."""
     query, key, value = parts
     return F.scaled_dot_product_attention(query, key, value, **options)
 
 
 class Attention(nn.Module):
-    """Causal attention as most programs write it, with ``heads`` that share ``key_heads``."""
+    """Causal attention as in most programs. ``heads`` query heads share ``key_heads`` key heads."""
 
     def __init__(self, features: int = FEATURES, heads: int = 8, key_heads: int = 4) -> None:
         super().__init__()
@@ -76,6 +76,6 @@ class Block(nn.Module):
 
 
 def block() -> Block:
-    """Create the block on the CPU, with the same weights on each call."""
+    """Creates the block on the CPU. Each call creates the same weights."""
     torch.manual_seed(0)
     return Block().double()

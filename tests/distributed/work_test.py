@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Work objects: completion, waits by streams and the host, graphs, hooks and errors."""
+"""Tests work objects: completion, waits by streams and the host, graphs, hooks and errors."""
 
 import gc
 import pickle
@@ -34,7 +34,7 @@ def host_is_free() -> None:
         sleep(0.5)
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
-    assert work.wait()  # blocks the stream
+    assert work.wait()  # blocks the stream, but not the host
     tensor += 1
     host = time.monotonic() - start
     torch.openreg.synchronize()
@@ -50,7 +50,7 @@ def test_the_host_does_not_wait() -> None:
 
 
 def waits_of_streams() -> None:
-    # A wait on a side stream orders the side stream, not the stream of the call.
+    # A wait on a side stream blocks the side stream, but not the stream of the collective's call.
     tensor = torch.ones(LARGE, device=DEVICE)
     dist.all_reduce(tensor)
     torch.openreg.synchronize()
@@ -68,7 +68,7 @@ def waits_of_streams() -> None:
         assert copy.eq(2).all()
         work.wait()
 
-    # The collective waits for earlier work on its stream.
+    # A collective waits for earlier work on its stream.
     for asynchronous in (False, True):
         side = torch.openreg.Stream()
         with torch.openreg.stream(side):
@@ -81,7 +81,7 @@ def waits_of_streams() -> None:
         side.synchronize()
         assert late.eq(7).all()
 
-    # block_current_stream() and the future make a stream wait as wait() does.
+    # block_current_stream() and the future block a stream in the same way as wait().
     tensor.fill_(1)
     torch.openreg.synchronize()
     work = dist.all_reduce(tensor, async_op=True)
@@ -100,7 +100,8 @@ def test_only_the_waiting_stream_waits() -> None:
 
 
 def dropped() -> None:
-    # The program drops tensors and work while the operation waits. It must keep their memory alive.
+    # The program drops tensors and work objects before the operation runs. The operation must keep
+    # their memory alive.
     rank = dist.get_rank()
     total = torch.zeros((), device=DEVICE)
     keep = torch.ones(LARGE, device=DEVICE)
@@ -113,7 +114,7 @@ def dropped() -> None:
         gathered = torch.empty(2 * LARGE, device=DEVICE)
         first = dist.all_gather_into_tensor(gathered, temporary, async_op=True)
         del temporary
-        other = torch.full((LARGE,), 9.0, device=DEVICE)  # may reuse free memory
+        other = torch.full((LARGE,), 9.0, device=DEVICE)  # may reuse memory that was freed
         assert first is not None
         first.wait()
         total += gathered.sum()
@@ -185,7 +186,7 @@ def test_durations() -> None:
 
 
 def barriers() -> None:
-    dist.barrier()  # align the start of the ranks
+    dist.barrier()  # aligns the start of the ranks
     start = time.monotonic()
     if dist.get_rank() == 1:
         time.sleep(0.8)
@@ -193,7 +194,7 @@ def barriers() -> None:
     assert time.monotonic() - start > 0.25
     start = time.monotonic()
     if dist.get_rank() == 0:
-        sleep(0.8)  # time on the device also counts
+        sleep(0.8)  # time on the device counts, too
     dist.barrier()
     assert time.monotonic() - start > 0.25
     work = dist.barrier(async_op=True)
@@ -209,7 +210,7 @@ def barriers() -> None:
     if dist.get_rank() == 0:
         with pytest.raises(dist.DistBackendError, match="did not finish within 20 ms"):
             work.wait(timedelta(milliseconds=20))
-    work.wait(timedelta(seconds=30))  # the host waits because there is a timeout
+    work.wait(timedelta(seconds=30))  # the host waits, because a timeout is specified
     assert time.monotonic() - start > 0.4
     assert tensor.eq(2).all()
 
@@ -219,7 +220,7 @@ def test_barriers_and_timeouts_wait_on_the_host() -> None:
 
 
 def with_threads() -> None:
-    # A wait by the host releases the GIL, so the other thread can enqueue the awaited work.
+    # A host wait releases the GIL. The other thread can therefore enqueue the awaited work.
     import threading
 
     tensor = torch.ones(3, device=DEVICE)
@@ -247,7 +248,7 @@ def test_threads_with_separate_groups() -> None:
 
 
 def exchanges_on_streams() -> None:
-    # All exchanges have the same size, so only the order of the calls distinguishes them.
+    # All exchanges have the same size, so that only the order of the calls distinguishes them.
     rank = dist.get_rank()
     splits = [3, 3]
     for _ in range(30):
@@ -294,7 +295,7 @@ def hooked() -> None:
     kinds = ["OpType.ALLREDUCE", "OpType.BROADCAST", "OpType.BARRIER"]
     assert seen == list(zip(kinds, (1, 2, 3), strict=True)), seen
     dist.all_reduce(tensor)
-    # Destroying the group waits for the hook.
+    # destroy_process_group() waits for the hook.
     dist.destroy_process_group()
     assert len(seen) == 4
 
@@ -303,7 +304,7 @@ def test_a_hook_is_called_for_each_operation() -> None:
     run(2, hooked)
 
 
-# Makes the hook run during interpreter exit, when a thread can no longer acquire the GIL.
+# The hook runs during interpreter exit, when a thread can no longer acquire the GIL.
 ENDS_WITH_A_HOOK = """
 import torch, torch.distributed as dist
 dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
@@ -353,7 +354,7 @@ def results() -> None:
     assert not result.done()  # the call does not wait
     seen: list[int] = []
     after = result.then(lambda future: seen.append(future.wait()))
-    # The result is available although another operation still waits for its peer.
+    # The result is available even while another operation waits for its peer.
     waiting = dist.irecv(torch.empty(3, device=DEVICE), 1) if rank == 0 else None
     pending = waiting.get_future_result() if waiting is not None else None
     assert result.wait() == WorkResult.SUCCESS.value
@@ -368,7 +369,8 @@ def results() -> None:
         dist.send(torch.ones(3, device=DEVICE), 0)
     elif pending is not None:
         assert pending.wait() == WorkResult.SUCCESS.value
-    # The future is valid for a work object that was dropped, and for one that has finished.
+    # The future stays valid after the work object was dropped, and after the operation has
+    # finished.
     dropped = dist.all_reduce(tensor, async_op=True)
     assert dropped is not None
     result = dropped.get_future_result()
@@ -398,7 +400,7 @@ def result_of_a_late_rank() -> int | None:
 
 def test_the_result_of_a_failure() -> None:
     values = run(2, result_of_a_late_rank, group=Group(timeout=1))
-    # Between machines, the waiting rank aborts its communicator.
+    # Between machines, the waiting rank aborts its communicator, which changes the result.
     expected = WorkResult.TIMEOUT if HOSTS == 1 else WorkResult.COMM_ERROR
     assert values == [expected.value, None]
 

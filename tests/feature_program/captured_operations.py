@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The operations that random programs run while they capture a graph.
 
-The model does not change during a capture. Each operation adds its effect on the model to the
-graph, for replays.
+A capture does not change the model. Instead, each operation adds its effect on the model to the
+graph. A replay then applies these effects.
 """
 
 import hypothesis.strategies as st
@@ -17,7 +17,7 @@ from tests.feature_program.tensors import forget
 
 
 def captured_value(program: Program, graph: Graph, results: list[Value], number: int) -> Value:
-    """Chooses a value that captured work may use, and records that replays use it."""
+    """Chooses a value that captured work may use. Records that replays will use its memory."""
     chosen = [
         value
         for value in program.values
@@ -29,7 +29,7 @@ def captured_value(program: Program, graph: Graph, results: list[Value], number:
     if not chosen:
         raise Missing
     value = chosen[number % len(chosen)]
-    # Keep the storage: the tensor itself may get another one later.
+    # Use an alias, which keeps this storage even if the tensor gets another one later.
     ours, theirs = value.ours.detach(), value.theirs.detach()
     graph.uses.append((value.memory, ours))
     return Value(theirs, ours, value.memory)
@@ -58,7 +58,7 @@ def captured_function(program: Program, graph: Graph, results: list[Value], i: i
 def captured_temporary(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """Uses temporary memory that is reused within the graph."""
+    """Uses temporary memory that later operations of the graph reuse."""
     x = captured_value(program, graph, results, i)
 
     def function(x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def captured_change(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_out(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Writes to an out= tensor with a different dtype."""
+    """Writes to an out= tensor of a different dtype."""
     x = captured_value(program, graph, results, i)
     theirs = torch.empty(x.theirs.shape, dtype=torch.float64)
     ours = torch.empty(x.theirs.shape, dtype=torch.float64, device=x.ours.device)
@@ -88,7 +88,7 @@ def captured_out(program: Program, graph: Graph, results: list[Value], i: int, n
 
 
 def captured_draw(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Captures a random operator; each replay must draw the same numbers as an eager call."""
+    """Captures a random operator. Each replay must draw the numbers of an eager call."""
     generator = program.generators[graph.device + DEVICES * (i % 2)]
     operator = sorted(DRAWS)[n % len(DRAWS)]
     ours = torch.empty(8, device=f"openreg:{graph.device}")
@@ -100,7 +100,7 @@ def captured_draw(program: Program, graph: Graph, results: list[Value], i: int, 
 
 
 def captured_upload(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Copies from pinned memory. Replays read its current contents, even if it was freed."""
+    """Copies from pinned memory. Replays read its current contents, even after it is freed."""
     source = program.pick_pinned(i)
     memory, source_theirs = source.memory, source.theirs
     theirs = torch.empty_like(source_theirs)
@@ -112,7 +112,7 @@ def captured_upload(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_download(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Copies to pinned memory that was allocated during the capture."""
+    """Copies to pinned memory that the capture allocates."""
     x = captured_value(program, graph, results, i)
     theirs = torch.empty(x.theirs.shape, dtype=x.theirs.dtype)
     ours = torch.empty(x.theirs.shape, dtype=x.theirs.dtype, pin_memory=True)
@@ -125,7 +125,7 @@ def captured_download(program: Program, graph: Graph, results: list[Value], i: i
 
 
 def captured_fork(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Runs a branch on another stream."""
+    """Runs a branch of the graph on another stream."""
     x = captured_value(program, graph, results, i)
     device, number = program.capture_place
     main, side = program.streams[device, number], program.streams[device, (number + 1) % STREAMS]
@@ -171,7 +171,7 @@ def captured_beside(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_failure(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Captures a kernel that fails in each replay; the other kernels must run."""
+    """Captures a kernel that fails in each replay. The other kernels must still run."""
     graph.uses += [(program.made_before, program.bad), (program.made_before, program.table)]
     program.table.index_select(0, program.bad)
     graph.fails = True
@@ -180,7 +180,7 @@ def captured_failure(program: Program, graph: Graph, results: list[Value], i: in
 def captured_forgetting(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """Frees memory during the capture that was allocated before it."""
+    """Frees memory during the capture that was allocated before the capture."""
     forget(program, i)
 
 
@@ -208,7 +208,7 @@ def captured_exhaustion(
 
 
 def captured_wait(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Waits for captured work. The wait must fail, and it makes the capture invalid."""
+    """Waits for captured work. The wait must fail, and the capture becomes invalid."""
     x = captured_value(program, graph, results, i)
     assert isinstance(attempt(lambda: x.ours.sum().item()), RuntimeError)
     graph.spoilt = True
@@ -220,5 +220,5 @@ OPERATIONS: dict[str, Operator] = {
     if name.startswith("captured_") and function not in (captured_value, captured_result)
 }
 
-#: The steps of a capture: an operation and two numbers for each.
+#: The steps of a capture. Each one is an operation and two numbers.
 captured_operations = st.tuples(st.sampled_from(list(OPERATIONS)), some, some)

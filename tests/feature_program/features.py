@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The features in random programs: their rules, and how a program runs.
+"""Collects the rules for the features in random programs, and runs a program.
 
-A program is a list of steps. A step is the name of a function marked with ``rule``, and its
-arguments. To cover another feature, add a rule to a module in ``FEATURES``, or add a module.
-hypothesis then generates steps for it.
+A program is a list of steps. A step consists of the name of a function marked with ``rule``, and of
+its arguments. To cover another feature, add a rule to a module in ``FEATURES``, or add a module.
+hypothesis then generates steps from it.
 """
 
 import functools
@@ -29,12 +29,12 @@ from tests.feature_program.operators import Operator
 from tests.feature_program.program import Program
 from tests.feature_program.rules import Step
 
-#: The modules that define rules, in the order in which they are passed to hypothesis.
+#: The modules that define rules. hypothesis gets the rules in this order.
 FEATURES = (tensors, streams, modes, memory, pinned_memory, generators, graphs, sharing)
 
 
 def rules_of(*features: ModuleType) -> dict[str, Operator]:
-    """Returns the functions in the modules that are marked with ``rule``."""
+    """Returns the functions in the modules that are marked with ``rule``, by name."""
     return {
         name: function
         for feature in features
@@ -46,19 +46,19 @@ def rules_of(*features: ModuleType) -> dict[str, Operator]:
 
 
 def steps_of(rules: dict[str, Operator]) -> dict[str, st.SearchStrategy[Step]]:
-    """Returns the strategy for the steps of each rule."""
+    """Maps each rule to the strategy for its steps."""
     return {name: st.tuples(st.just(name), function.arguments) for name, function in rules.items()}
 
 
 def begin(program: Program) -> None:
-    """Creates the first values. If other steps precede it, they are the first use of the device."""
+    """Creates the first values. Steps that precede this one are the first to use the device."""
     for device in range(DEVICES):
         tensors.new(program, 8, "float32", device)
     pinned_memory.new_pinned(program, 8, "float32")
 
 
 RULES = steps_of(rules_of(*FEATURES))
-RULES_OF_PROCESSES = steps_of(rules_of(processes))  # slower rules
+RULES_OF_PROCESSES = steps_of(rules_of(processes))  # separate, because these rules are slower
 
 STEPS = {"begin": begin} | rules_of(*FEATURES, processes)
 

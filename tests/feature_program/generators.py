@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for generators: drawing, seeding, saving and copying state."""
+"""Rules for generators: drawing, seeding, and saving and copying the state."""
 
 import copy
 import dataclasses
@@ -53,7 +53,7 @@ def load_state(program: Program, g: int, n: int) -> None:
 
 @rule(seed=st.integers(0, 3))
 def fork_generators(program: Program, seed: int) -> None:
-    """Draws inside fork_rng() do not advance the state outside."""
+    """Draws inside fork_rng() must not advance the state outside."""
     with torch.random.fork_rng(range(DEVICES), device_type="openreg"):
         torch.manual_seed(seed)
         for device in range(DEVICES):
@@ -65,7 +65,7 @@ def fork_generators(program: Program, seed: int) -> None:
 
 @rule(g=some, way=st.sampled_from(["share", "clone", "copy", "pickle"]))
 def copy_generator(program: Program, g: int, way: str) -> None:
-    """Replaces the device's generator with a copy. If their state is shared, so is the sequence."""
+    """Replaces the device's generator with a copy. If both share a state, they share a sequence."""
     generator = program.generators[g % len(program.generators)]
     numbers = dataclasses.replace(generator.numbers)
     if way == "share":

@@ -25,14 +25,14 @@ from tests.feature_program.rules import devices, flags, rule, some, streams
 
 
 class GivenUp(Exception):
-    """Raised inside a capture block, to test that the block ends the capture."""
+    """Raised inside a capture block, to test that an exception ends the capture."""
 
 
 @functools.cache
 def warm_up(device: int) -> None:
-    """Calls each operation that may be captured once before the first capture.
+    """Calls each operation that may be captured once, before the first capture.
 
-    The first call to some operations waits for the device, which a capture does not allow.
+    The first call of some operations waits for the device, which a capture does not permit.
     """
 
     def call() -> None:
@@ -71,9 +71,9 @@ def capture(
 ) -> None:
     """Captures a few operations. The model changes only when the graph is replayed.
 
-    The argument ``end`` says how the capture ends. With ``raise``, an exception ends the block, and
-    the graph keeps the operations that were captured before it. ``reset`` and ``drop`` discard the
-    capture.
+    The argument ``end`` specifies how the capture ends. With ``raise``, an exception ends the
+    block, and the graph contains the operations captured before it. ``reset`` and ``drop`` discard
+    the capture.
     """
     warm_up(device)
     for place in [p for p in program.streams if p[0] == device]:
@@ -142,7 +142,7 @@ def capture_in(
             except Missing:
                 continue
             except AssertionError:
-                graph.real.reset()  # the failure must not affect the next program
+                graph.real.reset()  # the failure must not reach the next program
                 raise
         if is_graph and end == "raise":
             raise GivenUp
@@ -191,7 +191,7 @@ def replay(program: Program, g: int, times: int, then: str) -> None:
 
 @rule(g=some, way=st.sampled_from(["reset", "drop"]))
 def drop_graph(program: Program, g: int, way: str) -> None:
-    """Drops a graph. Its replays may still be queued, and its results stay valid."""
+    """Drops a graph. Replays of it may still be queued, and its results must stay valid."""
     if not program.graphs:
         raise Missing
     graph = program.graphs.pop(g % len(program.graphs))

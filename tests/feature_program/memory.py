@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for device memory: releasing it, and running out of it."""
+"""Rules for device memory: releasing memory, and running out of memory."""
 
 import hypothesis.strategies as st
 import torch
@@ -12,13 +12,13 @@ from tests.feature_program.tensors import new
 
 @rule(what=st.sampled_from(["device", "host", "pools", "peaks"]))
 def give_back(program: Program, what: str) -> None:
-    """Releases cached memory. This waits for streams, but does not raise a kernel's error."""
+    """Releases cached memory. This waits for streams, but must not raise a kernel's error."""
     if what == "device":
         torch.openreg.empty_cache()
     elif what == "host":
         torch.openreg.empty_host_cache()
     elif what == "pools":
-        program.pools.clear()  # tensors in them stay valid
+        program.pools.clear()  # tensors in the pools stay valid
     else:
         for device in range(DEVICES):
             torch.openreg.reset_peak_memory_stats(device)
@@ -45,7 +45,7 @@ def exhaust(program: Program, device: int, way: str) -> None:
 
 @rule(device=devices, stream=streams)
 def reclaim(program: Program, device: int, stream: int) -> None:
-    """Fills the device so that the allocator must wait for memory that another stream uses."""
+    """Fills the device, so the allocator must wait for memory that another stream still uses."""
     place, user = program.place(device), (device, stream)
     program.settle(place)
     program.settle(user)

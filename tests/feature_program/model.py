@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The model of random programs: the results that the device must produce.
 
-The model has a CPU tensor for each device tensor, and applies the same calls to it. All values are
-small integers, so the comparison is exact. For random numbers, the model is the pair (seed, offset)
-of each generator: other ways to draw must give the same numbers as an eager call.
+For each device tensor, the model contains a CPU tensor, to which it applies the same calls. All
+values are small integers, so the comparison is exact. The model of a random generator is a pair
+(seed, offset): every way to draw must return the numbers of an eager call.
 """
 
 import functools
@@ -17,26 +17,26 @@ from torch import Tensor
 
 from tests.feature_program.operators import DRAWS, Operator
 
-Place = tuple[int, int]  # a stream: its device and its index in Program.streams
+Place = tuple[int, int]  # a stream: its device, and its index in Program.streams
 
-MOST = 10  # maximum number of values; the oldest is dropped first
+MOST = 10  # maximum number of values; when it is exceeded, the oldest value is dropped
 DEVICES = 2
-STREAMS = 3  # per device; number 0 is the default stream
+STREAMS = 3  # streams per device; number 0 is the default stream
 
 
 @dataclass(eq=False)
 class Memory:
-    """The ordering state of some memory: the streams that have used it since the last write.
+    """The ordering state of a piece of memory: the streams that use it since the last write.
 
-    ``users`` is one object for all tensors in graphs that share a pool, because a replay of one
+    All tensors in graphs that share a pool also share one ``users`` object, because a replay of one
     graph may overwrite another graph's results.
     """
 
-    place: Place | None  # the stream of its allocation
+    place: Place | None  # the stream on which it was allocated
     users: dict[Place, torch.Event] = field(default_factory=dict)
-    defined: bool = True  # whether the tensors have values; before a replay they do not
-    recorded: bool = True  # whether record_stream is called; otherwise the owner's stream waits
-    fixed: int = 0  # number of holders of its address: graphs, DLPack consumers
+    defined: bool = True  # whether the tensors have values; false before a replay
+    recorded: bool = True  # if true, record_stream() is called; if false, the owner's stream waits
+    fixed: int = 0  # number of graphs and DLPack consumers that rely on its address
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ class Value:
 
 @dataclass(eq=False)
 class Numbers:
-    """The state of a generator. Several generators may share one."""
+    """The state of a generator. Several generators may share a state."""
 
     seed: int = 0
     offset: int = 0
@@ -65,24 +65,24 @@ class Generator:
 
 @dataclass(eq=False)
 class Graph:
-    """A captured graph: the effect of a replay on the model, and the memory that it uses."""
+    """A captured graph: a replay's effect on the model, and the memory that a replay uses."""
 
     real: Any
     device: int
     pool: "GraphPool"
     actions: list[Callable[[], Any]] = field(default_factory=list)
-    # The memory that replays use, with the device tensor that owns it.
+    # The memory that replays use, with the device tensor that owns the memory.
     uses: list[tuple[Memory, Tensor | None]] = field(default_factory=list)
     outputs: list[Memory] = field(default_factory=list)  # memory in the pool
     own: list[Memory] = field(default_factory=list)  # pinned memory that replays write to
     fails: bool = False  # whether a kernel fails in each replay
     spoilt: bool = False  # whether the capture must end with an error
-    doubtful: bool = False  # whether it may end with an error
+    doubtful: bool = False  # whether the capture may end with an error
 
 
 @dataclass(eq=False)
 class GraphPool:
-    """Graphs that share memory, in order of capture."""
+    """Graphs that share memory, in the order of their captures."""
 
     graphs: list[Graph] = field(default_factory=list)
     users: dict[Place, torch.Event] = field(default_factory=dict)
@@ -93,13 +93,13 @@ def attempt(function: Operator, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError, NotImplementedError) as error:
-        # The error's traceback would keep tensors alive.
+        # The traceback of the error would keep tensors alive.
         return error.with_traceback(None)
 
 
 @functools.cache
 def oracle() -> ThreadPoolExecutor:
-    """Returns the thread that computes expected values. No mode of a program applies to it."""
+    """Returns the thread that computes expected values. The modes of programs do not affect it."""
 
     def start() -> None:
         for device in range(DEVICES):
@@ -110,7 +110,7 @@ def oracle() -> ThreadPoolExecutor:
 
 @functools.lru_cache(4096)
 def drawn(operator: str, size: int, device: int, seed: int, offset: int) -> tuple[Tensor, int]:
-    """Returns the numbers that an eager call draws, and how far it advances the offset."""
+    """Returns the numbers that an eager call draws, and by how much it advances the offset."""
 
     def draw() -> tuple[Tensor, int]:
         generator = torch.Generator(f"openreg:{device}").manual_seed(seed)
@@ -122,7 +122,7 @@ def drawn(operator: str, size: int, device: int, seed: int, offset: int) -> tupl
 
 
 def expect(numbers: Numbers, operator: str, size: int, device: int) -> Tensor:
-    """Draws from the model's sequence."""
+    """Draws from the model's sequence of random numbers."""
     values, count = drawn(operator, size, device, numbers.seed, numbers.offset)
     numbers.offset += count
     return values.clone()

@@ -12,7 +12,7 @@ from tests.feature_program.rules import rule
 
 @rule(mode=st.sampled_from(["no_grad", "enable_grad", "inference", "autocast", "pool 0", "pool 1"]))
 def enter(program: Program, mode: str) -> None:
-    """Enters a region, which lasts until this thread calls ``leave``."""
+    """Enters a region of a mode. It lasts until the same thread calls ``leave``."""
     context = contextlib.ExitStack()
     if mode == "autocast":
         for kind in ("cpu", "openreg"):

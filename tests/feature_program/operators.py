@@ -10,8 +10,8 @@ from torch import Tensor
 
 Operator = Callable[..., Any]
 
-# The library of a Python kernel, for which a worker thread takes the GIL. It is in the namespace
-# aten, because only torch's operators are queued.
+# A library with a Python kernel, for which a worker thread acquires the GIL. Its namespace is aten,
+# because only torch's operators are queued.
 library = torch.library.Library("aten", "IMPL")
 with warnings.catch_warnings(action="ignore"):
     library.impl("trace", lambda x: x.diagonal().sum(), "CPU", allow_override=True)
@@ -35,7 +35,7 @@ def indices(x: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.int64, device=x.device)
 
 
-# The functions that return new tensors.
+# Functions that return a new tensor.
 FUNCTIONS: dict[str, Operator] = {
     "add": lambda x: wrap(x + 1),
     "autocast": lambda x: x.float().remainder(3).view(-1, 1) @ x.float().view(1, -1)[:, :1],
@@ -52,9 +52,9 @@ FUNCTIONS: dict[str, Operator] = {
     "square": lambda x: wrap(x * x),
     "unique": torch.unique,
 }
-# Operators that wait for a size or for a copy of host memory.
+# Operators that wait, either for a size or for a copy of host memory.
 WAITING = {"gradient", "host_argument", "index_put_", "large", "mask", "nonzero", "out", "unique"}
-# Functions that can be captured.
+# The functions that a capture permits.
 QUEUED: dict[str, Operator] = {name: FUNCTIONS[name] for name in ("add", "clone", "square")}
 CHANGES: dict[str, Operator] = {
     "add_": lambda x, n: x.add_(n).remainder_(97),
@@ -65,7 +65,7 @@ CHANGES: dict[str, Operator] = {
     "out": lambda x, n: torch.neg(x, out=x),
     "zero_": lambda x, n: x.zero_(),
 }
-# Functions of a leaf tensor, whose gradients are compared.
+# Functions of a leaf tensor. The programs compare their gradients.
 GRADIENTS: dict[str, Operator] = {
     "cumsum": lambda x: x.cumsum(-1) * x,
     "index": lambda x: x.flatten()[torch.tensor([0, 0, -1], device=x.device)] * 2,
@@ -75,7 +75,7 @@ GRADIENTS: dict[str, Operator] = {
     "sort": lambda x: x.sort(stable=True).values * x,
     "where": lambda x: torch.where(x > 2, x, x * 2),
 }
-# Changes to a tensor that a backward pass needs; torch must detect them.
+# Changes to a tensor that a backward pass needs. torch must detect each of them.
 SPOILS: dict[str, Operator] = {
     "nothing": lambda x: None,
     "add_": lambda x: x.add_(1),

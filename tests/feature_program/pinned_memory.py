@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for pinned memory, which the host and the device use."""
+"""Rules for pinned memory, which both the host and the device use."""
 
 import hypothesis.strategies as st
 import torch
@@ -55,7 +55,7 @@ def download(program: Program, a: int, p: int, non_blocking: bool) -> None:
 
 @rule(p=some, n=st.integers(0, 9), way=st.sampled_from(["event", "query", "stream", "device"]))
 def write_pinned(program: Program, p: int, n: int, way: str) -> None:
-    """Waits until all copies from or to a pinned tensor are done, then writes to it on the host."""
+    """Waits for all copies from or to a pinned tensor. Then the host writes to the tensor."""
     value = program.pick_pinned(p)
     program.release_pinned(value, way)
     value.theirs.fill_(n)
@@ -69,7 +69,7 @@ def read_pinned(program: Program, p: int, way: str) -> None:
 
 @rule(p=some)
 def forget_pinned(program: Program, p: int) -> None:
-    """Frees pinned memory that copies still use, and immediately writes to new pinned memory."""
+    """Frees pinned memory that copies still use, and then writes to newly allocated memory."""
     value = program.pick_pinned(p)
     program.pinned.remove(value)
     shape = value.ours.shape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for tensors and events that another process uses."""
+"""Rules for tensors and events that another process also uses."""
 
 import functools
 import gc
@@ -15,15 +15,15 @@ from tests.peer import Peer
 
 @functools.cache
 def other() -> Peer:
-    """Returns the other process, which ends with this one."""
+    """Returns the other process, which ends together with this one."""
     process = Peer()
-    process.call(gc.freeze)  # makes garbage collection in that process cheap
+    process.call(gc.freeze)  # makes garbage collection in the other process cheap
     return process
 
 
 @rule(a=some, n=st.integers(0, 9), give_back=flags)
 def share(program: Program, a: int, n: int, give_back: bool) -> None:
-    """Shares a tensor with another process, which changes it and may send it back."""
+    """Shares a tensor with another process. That process changes it, and may send it back."""
     x = program.pick(a)
     place = program.place_of(x)
     program.settle(place)

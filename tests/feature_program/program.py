@@ -2,12 +2,12 @@
 """A running random program: its values and streams, and how they are ordered and compared.
 
 Steps run with the minimum ordering that the documentation requires. ``Memory`` tracks which streams
-use a piece of memory, and ``order`` makes the next user wait for them. Nothing else waits. A kernel
-that fails leaves its error pending. ``failed`` contains the streams with a pending error, and the
-first wait for such a stream must raise the error, once.
+use a piece of memory, and ``order`` makes the next user wait for these streams. Nothing else waits.
+A failed kernel leaves a pending error on its stream. ``failed`` contains all streams with a pending
+error. The first wait for such a stream must raise the error, exactly once.
 
-The allocator's statistics must be consistent after each step. At its end, a program compares all
-values and frees everything. It must then hold no more memory than at its start.
+The allocator's statistics must be consistent after each step. At the end, a program compares all
+values and frees everything. It must then use no more memory than at its start.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ from tests.feature_program.model import (
 )
 from tests.feature_program.operators import WAITING, Operator
 
-PATIENCE = 10.0  # seconds after which unreleased memory counts as leaked
+PATIENCE = 10.0  # memory that is not released after this many seconds counts as leaked
 
-#: Calls that were made, with everything that distinguishes them.
+#: The calls made so far. Each one is represented by everything that distinguishes it.
 called: set[tuple[Any, ...]] = set()
 
 
 def modes() -> tuple[bool, ...]:
-    """Returns this thread's modes."""
+    """Returns the modes of this thread."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -51,17 +51,17 @@ def modes() -> tuple[bool, ...]:
 
 
 def looks(x: Tensor) -> tuple[Any, ...]:
-    """Returns everything about a tensor that a call can observe, except its elements."""
+    """Returns all properties of a tensor that a call can observe, except its elements."""
     return x.device, x.dtype, x.shape, x.stride(), x.storage_offset(), x.is_inference()
 
 
 class Missing(Exception):
-    """An object that a step needs does not exist. Raised before the step has any effect."""
+    """An object that a step needs does not exist. Raised before the step has had any effect."""
 
 
 @functools.cache
 def second_thread() -> ThreadPoolExecutor:
-    """Returns the second thread on which steps run."""
+    """Returns the additional thread on which steps can run."""
     return ThreadPoolExecutor(1)
 
 
@@ -74,8 +74,8 @@ class Program:
         self.made = 0
         self.streams: dict[Place, torch.Stream] = {}
         self.failed: set[Place] = set()
-        self.way = "event"  # how a stream waits for another
-        self.worker = 0  # 1: steps run on the second thread
+        self.way = "event"  # how one stream waits for another
+        self.worker = 0  # if 1, steps run on the second thread
         self.current = [[0] * DEVICES, [0] * DEVICES]  # current streams of each worker
         self.modes: list[list[contextlib.AbstractContextManager[Any]]] = [[], []]
         self.pools: dict[int, Any] = {}
@@ -106,7 +106,7 @@ class Program:
 
     def start(self) -> None:
         for device in range(DEVICES):
-            # Creating streams does not yet use the device. A step of the program is the first use.
+            # Creating streams does not use the device yet. The first use is a step of the program.
             made = [torch.Stream(f"openreg:{device}", priority=-n) for n in range(1, STREAMS)]
             default = torch.Stream(0, device, made[0].device_type)
             for number, stream in enumerate([default, *made]):
@@ -124,10 +124,10 @@ class Program:
     def on_worker(self, worker: int, function: Callable[[], Any]) -> Any:
         return second_thread().submit(function).result() if worker else function()
 
-    # -------------------------------------------------------------------------------- the program
+    # ------------------------------------------------------------------------ values of the program
 
     def pick(self, number: int, device: int | None = None) -> Value:
-        """Returns the value that a number selects, on `device` if it is given."""
+        """Returns the value that a number selects. If `device` is specified, the value is on it."""
         chosen = [
             value
             for value in self.values
@@ -155,7 +155,7 @@ class Program:
         return (torch.arange(size) * 7 + self.made * 13).remainder(97)
 
     def keep(self, theirs: Tensor, ours: Tensor, memory: Memory) -> Value:
-        """Compares everything except the elements, and keeps both tensors for later steps."""
+        """Compares everything except the elements. Keeps both tensors for later steps."""
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
         assert ours.is_inference() == theirs.is_inference()
@@ -168,10 +168,10 @@ class Program:
             self.values.pop(0)
         return value
 
-    # ----------------------------------------------------------------------------------- ordering
+    # -------------------------------------------------------------------------- ordering of streams
 
     def order(self, place: Place, *all_memory: Memory) -> None:
-        """Makes the stream wait for other streams' queued work on the memory."""
+        """Makes a stream wait for the work on the memory that other streams have queued."""
         for memory in all_memory:
             for user, event in list(memory.users.items()):
                 if user == place:
@@ -184,7 +184,7 @@ class Program:
                     self.wait(user, event, self.way)
 
     def used(self, place: Place, *values: Value, write: bool = False) -> None:
-        """Records that the stream uses the values, which must stay alive until it has done so."""
+        """Records that the stream uses the values, and keeps them alive until it has done so."""
         event = self.streams[place].record_event()
         for value in values:
             memory = value.memory
@@ -200,10 +200,10 @@ class Program:
                 self.streams[memory.place].wait_event(event)
 
     def wait(self, place: Place, event: torch.Event | None, way: str) -> None:
-        """Makes the host wait. Then the awaited work must be done, and its error raised once."""
+        """Makes the host wait. The work must then be done, and its error must be raised once."""
         stream = self.streams[place]
         if event is None or place in self.failed:
-            event = stream.record_event()  # after the kernel that failed
+            event = stream.record_event()  # recorded after the failed kernel
         if way == "query":
             while not event.query():
                 pass
@@ -219,9 +219,9 @@ class Program:
         assert event.query()
 
     def raising(self, places: set[Place], function: Callable[[], Any]) -> Any:
-        """Calls a function that waits for the streams, once more for each of their pending errors.
+        """Calls a function that waits for streams: once per pending error, and once more.
 
-        Each error must be raised by one call. Returns the result of the last call.
+        Each of the first calls must raise one of the errors. Returns the result of the last call.
         """
         for _ in places & self.failed:
             try:
@@ -233,28 +233,28 @@ class Program:
         return function()
 
     def settle(self, place: Place) -> None:
-        """Consumes the stream's error, because the next call may wait implicitly."""
+        """Consumes the stream's pending error, because the next call may wait implicitly."""
         if place in self.failed:
             self.wait(place, None, "stream")
 
-    # ------------------------------------------------------------------------------------ calling
+    # -------------------------------------------------------------------------- calls on both sides
 
     def both(
         self, call: tuple[Any, ...], function: Operator, *values: Value, write: bool = False
     ) -> tuple[Any, Any]:
-        """Calls a function with values on one device, in order. Both sides fail, or neither does.
+        """Calls a function with values on one device. Either both sides fail, or neither does.
 
-        ``call`` has the name of the function, and its arguments other than the values.
+        ``call`` contains the name of the function, and those arguments that are not values.
 
         Returns:
-            The results of both sides, or their exceptions if they failed.
+            The results of both sides. If a side failed, its exception is returned instead.
         """
         place = self.place_of(values[0])
-        # A first call may wait in order to check dtypes and output metadata.
+        # The first call of a kind may wait in order to check dtypes and output metadata.
         seen = (*call, *modes(), *(looks(value.ours) for value in values))
         versions = [self.version(value) for value in values]
         theirs = attempt(function, *(value.theirs for value in values))
-        # A call that raises an error is never cached.
+        # A call that raises an error is not cached, so the next one waits again.
         if isinstance(theirs, Exception) or WAITING.intersection(call) or seen not in called:
             self.settle(place)
             called.add(seen)
@@ -267,11 +267,11 @@ class Program:
         return theirs, ours
 
     def version(self, value: Value) -> int:
-        """Returns by how much the version of the model's tensor exceeds that of the device's."""
+        """Returns the version of the model's tensor, minus the version of the device's tensor."""
         return 0 if value.theirs.is_inference() else value.theirs._version - value.ours._version
 
     def keep_result(self, result: tuple[Any, Any], *values: Value) -> None:
-        """Keeps a new tensor, or a view of one of the values."""
+        """Keeps a result, which is either a new tensor or a view of one of the values."""
         theirs, ours = result
         if isinstance(theirs, Exception):
             return
@@ -287,10 +287,10 @@ class Program:
         self.keep(theirs, ours, memory)
 
     def compare(self, value: Value) -> None:
-        """Reads a value. This makes the host wait for the current stream."""
+        """Reads a value, which makes the host wait for the current stream, and checks it."""
         place = self.place_of(value)
         self.order(place, value.memory)
-        empty = value.theirs.numel() == 0  # there is nothing to wait for then
+        empty = value.theirs.numel() == 0  # an empty tensor needs no wait
         found = self.raising(set() if empty else {place}, value.ours.cpu)
         self.used(place, value)
         torch.testing.assert_close(found, value.theirs, rtol=0, atol=0, equal_nan=True)
@@ -300,12 +300,12 @@ class Program:
         torch.testing.assert_close(value.ours, value.theirs, rtol=0, atol=0, equal_nan=True)
 
     def release_pinned(self, value: Value, way: str) -> None:
-        """Makes the host wait until no copy uses the pinned memory."""
+        """Makes the host wait until no copy uses a pinned tensor's memory."""
         for place, event in list(value.memory.users.items()):
             self.wait(place, event, way)
         value.memory.users.clear()
 
-    # ------------------------------------------------------------------------------------- checks
+    # ----------------------------------------------------------- checks after a step and at the end
 
     def check_statistics(self) -> None:
         for device in range(DEVICES):
@@ -315,7 +315,7 @@ class Program:
             assert all(figure["current"] <= figure["peak"] for figure in held), held
 
     def memory_held(self) -> dict[str, int]:
-        """Returns the quantities that must not grow over a program."""
+        """Returns the quantities that must not grow during a program."""
         torch.openreg.empty_cache()
         torch.openreg.empty_host_cache()
         held = {}
@@ -351,7 +351,7 @@ class Program:
         self.current[self.worker] = [0] * DEVICES
 
     def finish(self, strict: bool) -> None:
-        """Frees everything. With strict=False, tolerates any state that a failure has left."""
+        """Frees everything. If `strict` is false, accepts any state that a failure left."""
         for worker in range(2):
             self.worker = worker
             self.on_worker(worker, self.leave_all)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules: the functions that are steps of random programs, and strategies for their arguments."""
+"""Rules, which are the functions that random programs call, and strategies for arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 from tests.feature_program.model import DEVICES, STREAMS
 from tests.feature_program.operators import Operator
 
-Step = tuple[str, dict[str, Any]]  # the name of a rule and its arguments
+Step = tuple[str, dict[str, Any]]  # the name of a rule, and its arguments
 
-# Strategies for arguments. A number selects one of the existing objects, modulo their count.
+# Strategies for arguments. A number selects an existing object, modulo the number of objects.
 some = st.integers(0, 7)
 devices = st.integers(0, DEVICES - 1)
 streams = st.integers(0, STREAMS - 1)
@@ -19,7 +19,7 @@ flags = st.booleans()
 
 
 def rule(**arguments: st.SearchStrategy[Any]) -> Callable[[Operator], Operator]:
-    """Marks a function as a rule. Programs call it with the program and generated arguments."""
+    """Marks a function as a rule. A program passes itself and the generated arguments."""
 
     def mark(function: Operator) -> Operator:
         function.arguments = st.fixed_dictionaries(arguments)

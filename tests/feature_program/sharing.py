@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for tensors that a DLPack consumer uses."""
+"""Rules for tensors that a consumer uses through DLPack."""
 
 import hypothesis.strategies as st
 import torch
@@ -18,7 +18,8 @@ def lend(program: Program, a: int, device_stream: int, n: int) -> None:
     program.order(place, x.memory)
     stream = program.streams[consumer]
     program.settle(consumer)
-    # Export an alias: the consumer keeps the exported tensor, and set_() would replace its storage.
+    # Export an alias, because set_() replaces the storage of a tensor, and the consumer keeps the
+    # exported tensor.
     theirs = attempt(torch.from_dlpack, x.theirs.detach())
     handle = int(stream.native_handle)
     ours = attempt(lambda: torch.from_dlpack(x.ours.detach().__dlpack__(stream=handle)))

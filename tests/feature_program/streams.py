@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules for streams: the current stream, waits, long work, and kernels that fail."""
+"""Rules for streams: the current stream, waits, long work, and failing kernels."""
 
 import hypothesis.strategies as st
 import torch
@@ -22,13 +22,13 @@ def switch_way(program: Program, way: str) -> None:
 
 @rule(worker=st.integers(0, 1))
 def switch_thread(program: Program, worker: int) -> None:
-    """Modes, streams and the current device belong to a thread."""
+    """Switches the thread. Modes, streams and the current device are thread-local."""
     program.worker = worker
 
 
 @rule(device=devices, us=st.sampled_from([200, 2000]))
 def fall_behind(program: Program, device: int, us: int) -> None:
-    """Makes the current stream busy; the host continues."""
+    """Makes the current stream busy while the host continues."""
     with torch.openreg.device(device):
         torch.openreg._sleep(us * 1000)
 
@@ -44,7 +44,7 @@ def wait_for(program: Program, device: int, stream: int, way: str) -> None:
 
 @rule(device=devices)
 def fail(program: Program, device: int) -> None:
-    """Enqueues a kernel that fails, and does not wait for it."""
+    """Enqueues a failing kernel without waiting for it."""
     place = program.place(device)
     program.settle(place)
     with torch.inference_mode(False):
@@ -52,6 +52,6 @@ def fail(program: Program, device: int) -> None:
         index = torch.full((1,), 99, device=f"openreg:{device}")
         try:
             table.index_select(0, index)
-        except IndexError:  # the first call to an operator waits
+        except IndexError:  # the first call of an operator waits
             return
     program.failed.add(place)

@@ -17,10 +17,10 @@ from tests.feature_program.streams import fall_behind
 
 @rule(size=st.integers(0, 9), dtype=st.sampled_from(["float32", "int64"]), device=devices)
 def new(program: Program, size: int, dtype: str, device: int) -> None:
-    """Copies from pageable memory, which may change immediately."""
+    """Copies from pageable memory. The program may change this memory immediately afterwards."""
     theirs = program.new_values(size).to(getattr(torch, dtype))
     source = theirs.clone()
-    program.settle(program.place(device))  # if the stream is idle, the copy is synchronous
+    program.settle(program.place(device))  # on an idle stream, the copy is synchronous
     ours = source.to(f"openreg:{device}", non_blocking=True)
     source.fill_(-1)
     program.keep_result((theirs, ours))
@@ -28,7 +28,7 @@ def new(program: Program, size: int, dtype: str, device: int) -> None:
 
 @rule(device=devices, size=st.sampled_from([1 << 12, 300_000]))
 def new_large(program: Program, device: int, size: int) -> None:
-    """Creates a tensor in a segment of its own, most of which is never written."""
+    """Creates a tensor in a separate segment, most of which is never written."""
     ours = torch.empty(size * 8, device=f"openreg:{device}")[-8:].fill_(5)
     program.keep_result((torch.full((8,), 5.0), ours))
 
@@ -47,7 +47,7 @@ def compute(program: Program, a: int, operator: str) -> None:
 
 @rule(a=some, b=some)
 def combine(program: Program, a: int, b: int) -> None:
-    """Combines two values, possibly from different streams."""
+    """Combines two values, which may come from different streams."""
     x = program.pick(a)
     y = program.pick(b, x.ours.device.index)
     program.keep_result(program.both(("combine",), lambda x, y: wrap(x + wrap(y.sum())), x, y))
@@ -74,7 +74,7 @@ def change_by(program: Program, a: int, b: int) -> None:
 
 @rule(a=some, b=some, operator=st.sampled_from(sorted(OUTS)), way=st.sampled_from(["new", "end"]))
 def out(program: Program, a: int, b: int, operator: str, way: str) -> None:
-    """Writes to an empty ``out=``, which grows: a new tensor, or the end of an existing storage."""
+    """Writes to an empty ``out=``, which grows: a new tensor, or a view at the end of a storage."""
     x = program.pick(a)
     if way == "new":
         program.keep_result(program.both(("out",), lambda x: OUTS[operator](x, x.new_empty(0)), x))
@@ -99,7 +99,7 @@ def out(program: Program, a: int, b: int, operator: str, way: str) -> None:
 
 @contextlib.contextmanager
 def moving(program: Program, value: Value) -> Iterator[None]:
-    """Records the current stream as the memory's stream if the block moves the storage."""
+    """Updates the memory's stream if the block moves the storage to new memory."""
     before = value.ours.untyped_storage().data_ptr()
     yield
     if value.ours.untyped_storage().data_ptr() != before:
@@ -114,14 +114,15 @@ def resize(program: Program, a: int, size: int, n: int) -> None:
     with moving(program, x):
         call = ("resize_", size, n)
         result = program.both(call, lambda x: x.resize_(size).fill_(n), x, write=True)
-    # Outside inference mode, torch resizes an inference tensor and then raises; nothing is written.
+    # Outside inference mode, torch resizes an inference tensor and then raises an error, so fill_()
+    # does not run.
     if isinstance(result[0], Exception):
         program.values.remove(x)
 
 
 @rule(a=some, b=some)
 def swap(program: Program, a: int, b: int) -> None:
-    """Swaps storages; the old storage may be freed while it is in use."""
+    """Swaps two storages. An old storage may be freed while it is still in use."""
     x = program.pick(a)
     y = program.pick(b, x.ours.device.index)
     if x.theirs.dtype != y.theirs.dtype:
@@ -133,7 +134,7 @@ def swap(program: Program, a: int, b: int) -> None:
 
 @rule(a=some, device=devices, non_blocking=flags)
 def move(program: Program, a: int, device: int, non_blocking: bool) -> None:
-    """Copies between devices, which involves both current streams."""
+    """Copies between devices. The copy involves the current streams of both devices."""
     x = program.pick(a)
     source, target = program.place_of(x), program.place(device)
     program.order(source, x.memory)
@@ -163,16 +164,16 @@ def host_argument(program: Program, a: int, n: int) -> None:
 
 @rule(a=some)
 def queue_python(program: Program, a: int) -> None:
-    """Queues a kernel that needs the GIL, so no thread may hold the GIL while it waits."""
+    """Queues a kernel that needs the GIL. No thread may therefore wait with the GIL held."""
     x = program.pick(a)
-    program.settle(program.place_of(x))  # the kernel is synchronous for new sizes
+    program.settle(program.place_of(x))  # for new sizes, the kernel is synchronous
     fall_behind(program, x.ours.device.index, 2000)
     program.keep_result(program.both(("trace",), lambda x: x.reshape(1, -1).trace(), x))
 
 
 @rule(a=some)
 def forget(program: Program, a: int) -> None:
-    """Drops a value, even if work on it is queued."""
+    """Drops a value, even if work on it is still queued."""
     program.values.remove(program.pick(a))
 
 
@@ -196,7 +197,7 @@ def read(program: Program, a: int) -> None:
     stream=streams,
 )
 def gradient(program: Program, a: int, operator: str, spoil: str, stream: int) -> None:
-    """Runs a backward pass on a different stream from the forward pass."""
+    """Runs a backward pass on a different stream from that of the forward pass."""
     x = program.pick(a)
     if x.theirs.numel() == 0:
         raise Missing

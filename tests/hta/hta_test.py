@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """HolisticTraceAnalysis reads the output of `python -m torch_openreg.trace cuda`.
 
-Its results are compared with torch_openreg.trace.summary for the same trace.
+Compares the results with those of torch_openreg.trace.summary for the same trace.
 """
 
 import json
@@ -19,7 +19,7 @@ from torch_openreg.trace.events import Trace, read
 
 STEPS = 4
 
-#: Runs in a separate process, which has the packages of requirements.lock.
+#: This program runs in a separate process with the packages of requirements.lock.
 ANALYSIS = """
 import json, sys
 from hta.trace_analysis import TraceAnalysis
@@ -75,7 +75,7 @@ def found(path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     assert program.main(["cuda", str(path), "--output", str(folder / "rank0.json.gz")]) == 0
     packages = Path(os.environ["TEST_SRCDIR"], "hta_packages", "folder.txt").read_text().strip()
     environment = os.environ | {"PYTHONPATH": packages, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    # hta uses plotly.graph_objects without importing it; its notebooks import it.
+    # hta uses plotly.graph_objects without importing it, because its notebooks do so.
     command = [sys.executable, "-c", "import plotly.graph_objects\n" + ANALYSIS, str(folder)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -95,7 +95,7 @@ def test_all_work_is_seen(found: dict[str, Any], trace: Trace) -> None:
 
 
 def test_times_agree(found: dict[str, Any], trace: Trace) -> None:
-    """HTA truncates times to whole microseconds, which changes each duration by up to 2."""
+    """HTA truncates times to whole microseconds, so a duration may differ by up to 2 us."""
     for name, total in found["kernels"].items():
         of_name = [work.end - work.begin for work in trace.work if work.name == name]
         assert sum(of_name) - 2 * len(of_name) <= total <= sum(of_name) + 0.01, name

@@ -17,9 +17,9 @@ from torch_device_conformance.database.operators import (
 
 
 class Aliases(Attempt):
-    """Compares which results are arguments, are views of arguments, or share memory with arguments.
+    """Compares which results are arguments, are views of arguments, or share memory with them.
 
-    Also compares the arguments' values and versions after the call.
+    Also compares the values and the versions of the arguments after the call.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:

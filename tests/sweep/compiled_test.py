@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares a fixed subset of compiled operators with the CPU; the sweep compiles all operators."""
+"""Compiles a few operators and compares them with the CPU. The sweep compiles all operators."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,8 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 
 from tests.sweep.verdicts import KNOWN, chosen, verdicts
 
-# A few operators of each kind: pointwise, reductions, indexing, views, uncompiled and random.
+# A few operators of each kind: pointwise, reductions, indexing, views, random, and operators that
+# are not compiled.
 OPERATORS = (
     "add",
     "addmm",

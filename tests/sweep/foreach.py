@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks operators on lists of tensors: torch's foreach operators, and fused optimizers.
 
-The kernels of in-place foreach operators return nothing, so they must increase the versions of
-their tensors themselves. Versions, identities and autograd's errors for changed tensors must be the
-same as on the CPU.
+A kernel of an in-place foreach operator returns nothing, so it must itself increase the versions of
+its tensors. Versions, identities, and autograd's errors for changed tensors must be the same as on
+the CPU.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,12 +27,12 @@ from torch_device_conformance.database.operators import (
 
 from tests.sweep.versions import refusal
 
-# The maximum number of samples per entry. torch has hundreds.
+# The maximum number of samples per entry, of which torch has hundreds.
 MOST = 40
 
 
 class Foreach(Attempt):
-    """Runs a functional foreach operator forward and backward; compares the arguments' versions."""
+    """Runs a functional foreach operator forward and backward. Also compares argument versions."""
 
     op: ForeachFuncInfo
 
@@ -55,7 +55,7 @@ class Foreach(Attempt):
 
 
 class ForeachInPlace(Foreach):
-    """An in-place foreach operator, which writes to the tensors in its first argument."""
+    """Runs an in-place foreach operator, which writes to the tensors in its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.inplace_variant is not None
@@ -67,7 +67,8 @@ class ForeachInPlace(Foreach):
         arguments = [leaf for leaf in tree_leaves(sample_of(sample)) if isinstance(leaf, Tensor)]
         before = [leaf._version for leaf in arguments]
         pointers = [leaf.data_ptr() for leaf in targets]
-        # A product saves its factors for backward. If they change, backward must raise an error.
+        # A product saves its factors for backward. If they change afterwards, backward must raise
+        # an error.
         products = [leaf * leaf for leaf in targets if leaf.requires_grad]
         with seeded(seed):
             result = self.op.inplace_variant(targets, *sample.args, **sample.kwargs)
@@ -89,7 +90,7 @@ def sample_of(sample: SampleInput) -> tuple[Any, ...]:
 
 
 def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
-    """Returns the number of writes to each tensor since it had the version in `before`."""
+    """Returns how many times each tensor was written to since it had its version in `before`."""
     return {
         f"version of argument {number}": leaf._version - version
         for number, (leaf, version) in enumerate(zip(tensors, before, strict=True))
@@ -97,7 +98,7 @@ def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
 
 
 def foreach_operators(kind: type[Foreach]) -> Iterable[Entry]:
-    """Returns the entries of torch's foreach databases, as instances of `kind`."""
+    """Yields the entries of torch's foreach databases, as instances of `kind`."""
     infos = [
         *databases.foreach_unary_op_db,
         *databases.foreach_binary_op_db,
@@ -108,8 +109,8 @@ def foreach_operators(kind: type[Foreach]) -> Iterable[Entry]:
     return map(kind, infos)
 
 
-# For each operator of a fused optimizer: the lists of tensors that it changes in addition to
-# parameters and gradients, and the values of its flags and factors.
+# The operator of each fused optimizer. The first item lists the tensors that it changes in addition
+# to parameters and gradients. The second contains the values of its flags and factors.
 FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
     "_fused_adam_": (
         ("exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"),
@@ -133,7 +134,7 @@ FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
 
 
 class Fused(Entry):
-    """A fused optimizer's operator as an entry. Its results are the tensors that it changes."""
+    """An entry for a fused optimizer's operator. The results are the tensors that it changes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -181,5 +182,5 @@ class Fused(Entry):
 
 
 def fused_optimizers() -> Iterable[Entry]:
-    """Returns the entries of the fused optimizers' operators."""
+    """Yields the entries for the operators of fused optimizers."""
     return map(Fused, FUSED)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs op_db on a device that has only factories, views, copies, and the host fallback.
 
-Requires --config=host_fallback, which builds the package without kernels.
+Requires --config=host_fallback, which builds the package without other kernels.
 """
 
 import torch
@@ -13,7 +13,7 @@ def test_there_is_no_kernel() -> None:
     x = torch.ones(3, device="openreg")
     torch.openreg.fallback.reset()
     x + x
-    # torch implements the functional variant with the out= variant.
+    # torch implements the functional variant through the out= variant.
     assert set(torch.openreg.fallback.stats()) == {"aten::add.out"}
 
 

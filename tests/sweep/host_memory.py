@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that calls do not read host memory after they have returned."""
+"""Checks that a call does not read host memory after it has returned."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +17,12 @@ from torch_device_conformance.database.operators import (
     with_arguments,
 )
 
-# The maximum number of samples per entry. Each is run with each of its tensors as a 0-dim tensor.
+# The maximum number of samples per entry. A sample runs once with each of its tensors as a 0-dim
+# tensor.
 MOST = 6
 
-# The durations in ns for which the stream is kept busy during a call. If the stream is idle after
-# the call, the call waited or the host was slow, so the call is repeated with the longer duration.
+# The stream is kept busy for the first of these times (ns) during a call. If it is idle after the
+# call, either the call waited or the host was slow. The call is then repeated with the second time.
 BUSY = (2_000_000, 50_000_000)
 
 NUMBERS = "numbers on the cpu"
@@ -31,11 +32,12 @@ AS_NUMBER = " as a number"
 
 
 class HostMemory(Attempt):
-    """An operator called on a busy stream, after which its CPU tensors and lists are overwritten.
+    """Calls an operator on a busy stream, and then overwrites its CPU tensors and lists.
 
-    In separate calls, the CPU tensors are the 0-dim tensors, the arguments in HOST_ARGUMENTS, and
-    each tensor in turn, either unchanged or replaced with its first element. Calls that the device
-    rejects do not count, because the mode mixed_devices covers them.
+    Several calls are made per sample. The tensors on the CPU are the 0-dim tensors in one call, the
+    arguments in HOST_ARGUMENTS in another, and in further calls a single tensor, either whole or
+    reduced to its first element. Calls that the device rejects are skipped, because the mode
+    mixed_devices covers them.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -48,7 +50,7 @@ class HostMemory(Attempt):
                 except Exception:
                     settle(device)
                     continue
-                # A view or copy of a CPU tensor remains on the CPU.
+                # Skip calls that return a view or a copy on the CPU.
                 if all(
                     leaf.device.type == device.type for leaf in outputs if isinstance(leaf, Tensor)
                 ):
@@ -56,7 +58,7 @@ class HostMemory(Attempt):
         return found
 
     def derive(self, sample: SampleInput) -> Iterator[SampleInput]:
-        """Derives samples whose names say which arguments are in host memory."""
+        """Derives samples. The name of a sample specifies which arguments are in host memory."""
         places = positions(sample)
         if not all(leaf.layout == torch.strided for leaf in places.values()):
             return
@@ -87,10 +89,10 @@ class HostMemory(Attempt):
         return result
 
     def overwrite(self, sample: SampleInput, device: torch.device, seed: int) -> tuple[Run, bool]:
-        """Makes a call and overwrites its host memory.
+        """Makes a call, and then overwrites its host memory.
 
         Returns:
-            The run, and whether the device was still busy after host memory was overwritten.
+            The run, and whether the device was still busy after host memory had been overwritten.
         """
         on_host = self.on_host(sample)
         arguments = placed(sample, device, on_host)
@@ -120,13 +122,13 @@ class HostMemory(Attempt):
 
 
 def as_number(sample: SampleInput, place: str, leaf: Tensor) -> SampleInput:
-    """Returns a copy of `sample` with one tensor replaced with its first element."""
+    """Returns a copy of `sample` in which one tensor is replaced by its first element."""
     number = leaf.flatten()[0].clone()
     return changed_tensors(sample, lambda x: number if x is leaf else x, place + AS_NUMBER)
 
 
 def copied(argument: Any) -> Any:
-    """Copies a list, so that overwriting it does not change the sample."""
+    """Copies a list. Overwriting the copy does not change the sample."""
     return list(argument) if isinstance(argument, list) else argument
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modes of the sweep, which the conformance kit runs in addition to its own (--modes).
+"""The sweep's modes, which the conformance kit runs in addition to its own (--modes).
 
-They test properties that openreg guarantees but that other backends need not have. One of them is
-that errors have the same text as on the CPU.
+They test properties that openreg guarantees but that other backends need not have. For example,
+errors have the same text as on the CPU.
 """
 
 import functools
@@ -49,7 +49,7 @@ SUITES: Suites = {
 WORDING = Wording(
     compared=True,
     device=re.compile("cpu|openreg|privateuse", re.IGNORECASE),
-    # The text that the device appends to a kernel error.
+    # The device appends this text to the message of a kernel error.
     addition=re.compile(r" \(openreg: kernel .*", re.DOTALL),
     late=re.compile("Kernels run later than they are launched"),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that each mode finds a mistake planted for it, and accepts a correct operator."""
+"""Checks that each mode detects a mistake planted for it, and accepts a correct operator."""
 
 import re
 import warnings
@@ -22,7 +22,7 @@ from tests.sweep.verdicts import MODES
 
 modes.load(MODES)
 
-# The kit's own modes are also tested here, because their planted mistakes use the same functions.
+# The kit's own modes are also tested here, because their tests plant mistakes in the same way.
 MODE_TYPES = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]
@@ -41,7 +41,7 @@ def wrong_inputs(op: OpInfo, device: str, **_: Any) -> Iterator[ErrorInput]:
 
 
 def planted(function: Function, **kwargs: Any) -> OpInfo:
-    """Returns an operator entry as in torch's database, with samples of its own."""
+    """Returns an operator entry like those in torch's database, with samples defined here."""
     return OpInfo(
         "planted",
         op=function,
@@ -64,12 +64,12 @@ def on_device(wrong: Function, right: Function) -> Function:
 
 
 def when(condition: Callable[[Tensor], bool]) -> Function:
-    """Returns a function whose result on the device is wrong if `condition` holds."""
+    """Returns a function whose result on the device is wrong if `condition` is true."""
     return on_device(lambda x: x * 2 if condition(x) else x * 1, lambda x: x * 1)
 
 
 def refuse(kind: type[Exception], words: str) -> Function:
-    """Returns a function that raises an error for an empty tensor."""
+    """Returns a function that raises an error if the tensor is empty."""
 
     def function(x: Tensor) -> Tensor:
         if not x.numel():
@@ -88,10 +88,10 @@ def copy_to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def select_nothing(x: Tensor) -> Tensor:
-    """For an empty tensor, calls a kernel that raises an error: its index is out of range."""
+    """If the tensor is empty, calls a kernel that raises an error: the index is out of range."""
     table = torch.ones(4, device=x.device)
     index = torch.full((1,), 0 if x.numel() else 9, device=x.device)
-    table.index_select(0, index * 0)  # the first kernel with these dtypes is synchronous
+    table.index_select(0, index * 0)  # the first kernel with new dtypes is synchronous
     return x.sum() * table.index_select(0, index)
 
 
@@ -147,7 +147,7 @@ def split(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Forgetful(torch.autograd.Function):
-    """A square that saves its argument in a way that autograd's version check does not cover."""
+    """A square that hides its saved argument from autograd's version check."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Forgetful(torch.autograd.Function):
 
 
 def uncast(function: Function) -> Function:
-    """Returns a function that calls `function` with the device's autocast disabled."""
+    """Returns a function that calls `function` with autocast for the device disabled."""
 
     def outside(x: Tensor) -> Any:
         with torch.autocast("openreg", enabled=False):
@@ -170,9 +170,8 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# The modes that the tests of correct operators below leave out. host_memory has a separate test,
-# because its samples have more arguments. accelerator_dtypes needs dtypes that only accelerators
-# support.
+# Modes that the tests of correct operators below omit. host_memory has a separate test, because its
+# samples have more arguments. accelerator_dtypes needs dtypes that only accelerators support.
 HOST_MEMORY = "host_memory"
 ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 
@@ -180,7 +179,7 @@ ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 @pytest.mark.parametrize("mode", sorted({*MODE_TYPES} - ELSEWHERE))
 def test_right_operator_agrees(mode: str) -> None:
     right = planted(
-        # The gradient of a norm is an operator with an output mask.
+        # The gradient of a norm is computed by an operator with an output mask.
         normalize
         if mode == "optional"
         else lambda x, out=None: (

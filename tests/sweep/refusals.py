@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Calls that operators must reject, in addition to the error inputs of torch's database.
 
-Each call is tried alone, and after a valid call with the same shapes, whose cached metadata must
-not hide the error. On the device, the call itself must raise the CPU's error. Values are not
-compared, because many of the calls are random or write to elements that share memory.
+Each call is made alone, and after a valid call with the same shapes. The metadata that the valid
+call caches must not hide the error. On the device, the call itself must raise the CPU's error.
+Values are not compared, because many of the calls are random or write to elements that share
+memory.
 """
 
 import functools
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch_device_conformance.comparison.comparison import Entry, Run
 from torch_device_conformance.mode.timing import Watch
 
-# A function that creates its tensors on the device that is passed to it.
+# A call that creates its tensors on a given device.
 Call = Callable[[torch.device], Any]
 
 ALONE = "alone"
@@ -35,7 +36,7 @@ DTYPES = (
 
 
 class Refusal(Entry):
-    """An invalid call as an entry. The device must reject it with the CPU's error."""
+    """An entry for an invalid call. The device must reject it with the CPU's error."""
 
     drawn = False
     raises = True
@@ -46,7 +47,7 @@ class Refusal(Entry):
         self.wrong = wrong
 
     def supports(self, dtype: torch.dtype) -> bool:
-        return dtype == torch.float32  # the calls have their own dtypes
+        return dtype == torch.float32  # the calls choose their dtypes themselves
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         return 0, 0
@@ -61,7 +62,7 @@ class Refusal(Entry):
         watch = Watch(device)
         torch.manual_seed(seed)
         if sample == AFTER:
-            with suppress(Exception):  # for some dtypes no call is valid
+            with suppress(Exception):  # some dtypes have no valid call
                 watch.call(self.right, device)
             watch.late = False
 
@@ -76,9 +77,9 @@ def ones(device: torch.device, *shape: int, dtype: torch.dtype = torch.float32) 
     return torch.ones(shape or (3, 4), device=device, dtype=dtype)
 
 
-# ------------------------------------------------------------------------- numbers out of range
+# -------------------------------------------------------------------- scalars that are out of range
 
-# In-place random operators: one valid and several invalid lists of arguments.
+# In-place random operators, each with a valid list of arguments and several invalid ones.
 RANDOM: dict[str, tuple[tuple[Any, ...], list[tuple[Any, ...]]]] = {
     "uniform_": ((0, 1), [(1, 0), (0, float("inf")), (float("nan"), 1)]),
     "normal_": ((0, 1), [(0, -1), (0, float("-inf"))]),
@@ -90,7 +91,7 @@ RANDOM: dict[str, tuple[tuple[Any, ...], list[tuple[Any, ...]]]] = {
     "random_": ((0, 5), [(5, 0), (0, 0), (-1,), (0, 2**40)]),
 }
 
-# Other calls, valid and invalid.
+# Other operators, each with a valid call and several invalid ones.
 OTHERS: dict[str, tuple[Call, dict[str, Call]]] = {
     "randint": (
         lambda d: torch.randint(0, 5, (3,), device=d),
@@ -263,7 +264,7 @@ OTHERS: dict[str, tuple[Call, dict[str, Call]]] = {
     ),
 }
 
-# Backward operators of losses: (gradient, input, target), and further arguments.
+# Backward operators of losses, with the arguments that follow (gradient, input, target).
 LOSSES: dict[str, tuple[Any, ...]] = {
     "mse_loss_backward": (1,),
     "smooth_l1_loss_backward": (1, 1.0),
@@ -272,7 +273,7 @@ LOSSES: dict[str, tuple[Any, ...]] = {
     "soft_margin_loss_backward": (1,),
 }
 
-# Operators with a scalar argument, each with a function that calls it.
+# Operators with a scalar argument. Each function calls its operator.
 SCALARS: dict[str, Callable[[Tensor, Any], Any]] = {
     "add alpha": lambda x, s: torch.add(x, x, alpha=s),
     "add_": lambda x, s: x.add_(s),
@@ -334,9 +335,9 @@ SCALARS: dict[str, Callable[[Tensor, Any], Any]] = {
 WRONG_SCALARS = {"300": 300, "-300": -300, "1e300": 1e300, "2**70": 2.0**70, "1j": 1j, "2.5": 2.5}
 
 
-# ------------------------------------------------------------------------------ overlapping memory
+# ---------------------------------------------------------------- arguments with overlapping memory
 
-# In-place operators, called with a 4 x 4 tensor whose elements may share memory.
+# In-place operators. They are called with a 4 x 4 tensor whose elements may share memory.
 IN_PLACE: dict[str, Callable[[Tensor], Any]] = {
     "addmm_": lambda x: x.addmm_(x.clone(), x.clone()),
     "addmv_": lambda x: x[0].addmv_(x.clone(), x[0].clone()),
@@ -368,7 +369,7 @@ IN_PLACE: dict[str, Callable[[Tensor], Any]] = {
     },
 }
 
-# Operators with out=, called with a 4 x 4 input and the tensor to write to.
+# Operators with out=. They are called with a 4 x 4 input and a tensor to write to.
 WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "add": lambda x, out: torch.add(x, x, out=out),
     "addmm": lambda x, out: torch.addmm(x, x, x, out=out),
@@ -388,7 +389,7 @@ WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "take": lambda x, out: torch.take(x, torch.zeros_like(x, dtype=torch.long), out=out),
     "tril": lambda x, out: torch.tril(x, out=out),
     "where": lambda x, out: torch.where(x == x, x, x, out=out),
-    # Factory functions do not use x.
+    # Factory functions ignore x.
     "arange": lambda x, out: torch.arange(4.0, out=out[0]),
     "eye": lambda x, out: torch.eye(4, out=out),
     "full": lambda x, out: torch.full((4, 4), 2.0, out=out),
@@ -422,7 +423,7 @@ def shared_element(device: torch.device) -> Tensor:
 
 
 def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
-    """Returns a call with an input and an output that starts at the input's second element."""
+    """Returns a call whose input and output overlap: the output starts at the second element."""
 
     def call(device: torch.device) -> Any:
         memory = torch.linspace(0, 0.9, 17).to(device)
@@ -431,11 +432,11 @@ def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
     return call
 
 
-# ------------------------------------------------------------------------------------ all of them
+# ------------------------------------------------------------------------ list of all invalid calls
 
 
 def method(name: str, arguments: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> Call:
-    """Returns a call to a method of a tensor of ones."""
+    """Returns a call of a method of a tensor of ones."""
     return lambda d: getattr(ones(d, dtype=dtype), name)(*arguments)
 
 
@@ -444,12 +445,12 @@ def with_scalar(function: Callable[[Tensor, Any], Any], dtype: torch.dtype, scal
 
 
 def on_made(function: Callable[..., Any], *makes: Callable[[torch.device], Tensor]) -> Call:
-    """Returns a call to a function with the tensors that `makes` create."""
+    """Returns a call of a function with the tensors that `makes` create."""
     return lambda d: function(*(make(d) for make in makes))
 
 
 def loss_backward(name: str, more: tuple[Any, ...], place: int, dtype: torch.dtype) -> Call:
-    """Returns a call to a loss's backward with a different dtype for the tensor at `place`."""
+    """Returns a call of a loss's backward in which the tensor at `place` has another dtype."""
 
     def call(device: torch.device) -> Any:
         made = [ones(device, dtype=dtype if n == place else torch.float32) for n in range(3)]
@@ -508,6 +509,6 @@ def overlap_calls() -> Iterator[Refusal]:
 
 
 def refusals() -> Iterable[Entry]:
-    """Yields all invalid calls."""
+    """Yields an entry for each invalid call."""
     for kind in (random_calls, other_calls, loss_calls, scalar_calls, overlap_calls):
         yield from kind()

@@ -13,8 +13,8 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 from tests.sweep.modes import OPERATOR_MODES
 from tests.sweep.verdicts import KNOWN, chosen, every_case, results, verdicts
 
-# Operators of each kind: used in networks, with hand-written kernels, with the fallback, random,
-# views, and with several outputs, different output dtypes or data-dependent shapes.
+# Operators of each kind: common in networks, with a hand-written kernel, with the fallback, random,
+# views, with several outputs, and with output dtypes or shapes that depend on data.
 OPERATORS = (
     "__getitem__",
     "add",
@@ -84,7 +84,7 @@ OPERATORS = (
 
 
 # Modules of each kind: with and without weights, with buffers, lazy, recurrent, with several
-# inputs, and with a different result in evaluation.
+# inputs, and with a different result in evaluation mode.
 MODULES = (
     "nn.BatchNorm2d",
     "nn.Conv2d",
@@ -118,7 +118,7 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
-# Operators that all other modes run: a few of each kind.
+# A few operators of each kind. All other modes run these.
 CHECKED = (
     "add",
     "addr",
@@ -145,7 +145,7 @@ CHECKED = (
     "where",
 )
 
-# Operators for the mode compiled_aot: fewer, because tracing takes longer.
+# Operators for the mode compiled_aot. There are fewer of them, because tracing is slower.
 TRACED = (
     "cat",
     "cumsum",
@@ -162,7 +162,7 @@ TRACED = (
     "where",
 )
 
-# Operators for autocast regions: some from each list, some unlisted ones, and some composites.
+# Operators for autocast regions: some of each list, some unlisted ones, and some composite ones.
 AUTOCAST = (
     "addcmul",
     "addmm",
@@ -188,7 +188,7 @@ AUTOCAST = (
     "tensordot",
 )
 
-# Operators on lists: some with openreg's own kernels, some with torch's loops over the tensors.
+# Operators on lists. Some have kernels of openreg, and some use torch's loop over the tensors.
 LISTS = (
     "_foreach_add",
     "_foreach_addcdiv",
@@ -207,7 +207,7 @@ LISTS = (
 
 OTHER_DTYPES = ("float16", "bfloat16", "complex64", "int32", "uint8", "bool")
 
-# The kit's modes that run the operators CHECKED.
+# Modes of the kit that run the operators in CHECKED.
 OF_THE_KIT = ("errors", "forward_ad", "inplace", "mixed_devices", "noncontiguous", "out")
 
 CHOSEN = [

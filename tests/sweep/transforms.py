@@ -16,13 +16,13 @@ from torch_device_conformance.database.operators import (
     with_arguments,
 )
 
-# The tensors of a sample that are batched: all, or only the first.
+# Which tensors of a sample are batched: all of them, or only the first one.
 WHOLE = "whole"
 FIRST = "first"
 
 
 class Batches(Attempt):
-    """An operator under vmap with a batch of two, whose second example has half the values."""
+    """Runs an operator under vmap on two examples. The second one has half of the values."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         made = spread(list(self.op.sample_inputs("cpu", dtype)), 40)
@@ -47,16 +47,16 @@ class Batches(Attempt):
 
 
 def pair(x: Tensor) -> Tensor:
-    """Returns a batch of two examples: a tensor, and half of it unless it has an integer dtype."""
+    """Returns two examples: a tensor, and half of it (or the same tensor for integer dtypes)."""
     half = x * 0.5 if x.is_floating_point() or x.is_complex() else x
     return torch.stack([x, half.to(x.dtype)])
 
 
 class Fakes(Attempt):
-    """An operator called with fake tensors.
+    """Calls an operator with fake tensors.
 
-    Results must have the same metadata as with fake CPU tensors. They must also match the results
-    of real device tensors, if the same holds for the CPU.
+    The results must have the same metadata as with fake CPU tensors. If fake and real results match
+    on the CPU, they must also match on the device.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks backward passes without gradients for some of the results or some of the inputs.
+"""Checks backward passes in which some of the results or inputs have no gradient.
 
 If a result has no gradient, torch passes an undefined tensor to the backward function. An undefined
-tensor has no memory: a kernel that reads it as a tensor of zeros crashes.
+tensor owns no memory, so a kernel that reads it as a tensor of zeros crashes.
 """
 
 import functools
@@ -28,7 +28,8 @@ from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import Attempt, differentiable, tensors
 from torch_device_conformance.mode.derivatives import PASSES
 
-# The number of elements from which a sample is skipped, because it is differentiated many times.
+# Samples with at least this many elements are skipped, because each sample is differentiated many
+# times.
 LARGE = 1 << 18
 
 # Matches an operator's name in torch's error texts. The name may differ between devices.
@@ -36,7 +37,7 @@ OPERATOR = re.compile(r"aten::\w+")
 
 
 class Undefined(Attempt):
-    """First and second derivatives of some of the results with respect to some of the inputs."""
+    """Takes first and second derivatives of some of the results for some of the inputs."""
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = super().tolerances(dtype)
@@ -66,7 +67,7 @@ class Undefined(Attempt):
 
 
 class Collected:
-    """The gradients and errors of many backward passes over one graph."""
+    """Collects the gradients and errors of many backward passes over one graph."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -78,7 +79,7 @@ class Collected:
         return Run(self._errors, self._values)
 
     def differentiate(self, order: str, roots: list[Tensor], inputs: list[Tensor]) -> None:
-        """Collects the gradients for subsets of the roots and for subsets of the inputs."""
+        """Collects gradients for each subset of the roots, and for each subset of the inputs."""
         if not roots or not inputs:
             return
         slopes = weights(roots)
@@ -120,7 +121,7 @@ class Collected:
         )
 
     def add(self, what: str, compute: Callable[[], Any]) -> None:
-        """Calls a function, and collects its results or the text of its error."""
+        """Calls a function. Collects its results, or the text of its error."""
         try:
             found = tree_leaves(compute(), is_leaf=lambda leaf: leaf is None)
             if self._device.type != "cpu":
@@ -135,7 +136,7 @@ class Collected:
 
 
 def weights(roots: Sequence[Tensor]) -> list[Tensor]:
-    """Returns random gradients for the roots, the same on every device."""
+    """Returns random gradients for the roots. They are the same on every device."""
     generator = torch.Generator().manual_seed(0)
     return [random_like(root, generator) for root in roots]
 
@@ -150,9 +151,9 @@ def subsets(count: int) -> list[tuple[int, ...]]:
 
 
 class Optional(Attempt):
-    """Calls backward operators without gradients that their schemas declare optional.
+    """Calls backward operators without the gradients that are optional in their schemas.
 
-    It also requests only some of the results, through the output mask.
+    Also requests only some of the results, through the output mask.
     """
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -173,7 +174,7 @@ class Optional(Attempt):
                     torch.autograd.grad(
                         roots, differentiable(copy), weights(roots), allow_unused=True
                     )
-            except Exception:  # this mode leaves out samples that the CPU cannot run
+            except Exception:  # skip samples that the CPU cannot run
                 continue
             calls += recorder.calls
         return calls
@@ -214,10 +215,10 @@ class Recorder(TorchDispatchMode):
 
 
 def variants(operator: Any, values: list[Any]) -> Iterator[tuple[str, list[Any], Any]]:
-    """Returns calls to an operator with fewer gradients or for fewer results.
+    """Yields calls of an operator with fewer gradients, or for fewer results.
 
     Yields:
-        What is omitted, the arguments, and the requested results (None for all).
+        The part that is omitted, the arguments, and the requested results (None for all).
     """
     for place, argument in enumerate(operator._schema.arguments):
         kind = str(argument.type)

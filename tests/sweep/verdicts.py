@@ -13,19 +13,19 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 
 MODES = ("tests.sweep.modes",)
 
-# The known exceptions. A case that an exception names must have one of the exception's verdicts.
+# The known exceptions. If an exception names a case, the case must have one of its verdicts.
 KNOWN = load(Path(__file__).with_name("known.toml"), strict=True)
 
 
 def every_case() -> Sequence[Case]:
-    """Returns the cases in the tier full, with the sweep's modes."""
+    """Returns the cases of the tier full, including the sweep's modes."""
     return cases("full", MODES)
 
 
 def chosen(
     suite: str, modes: Collection[str], dtypes: Collection[str], names: Collection[str]
 ) -> list[Case]:
-    """Returns the cases with one of these modes, dtypes and names, except those that cannot run."""
+    """Returns the cases with these modes, dtypes and names, except those that cannot run."""
     return [
         case
         for case in every_case()
@@ -38,14 +38,14 @@ def chosen(
 
 
 def results(dtypes: Collection[str], names: Collection[str]) -> list[Case]:
-    """Returns the operators' cases with gradients, or without if the CPU has none for the dtype."""
+    """Returns the operators' cases, with gradients if the CPU has them for the dtype."""
     both = chosen("op", ("eager", "backward"), dtypes, names)
     derived = {(case.dtype, case.name) for case in both if case.mode == "backward"}
     return [c for c in both if c.mode == "backward" or (c.dtype, c.name) not in derived]
 
 
 def verdicts(todo: Iterable[Case], seconds: float = 60) -> dict[Case, Verdict]:
-    """Runs cases on the device, with all samples, in two processes, and returns their verdicts."""
+    """Runs cases on the device in two processes, with all samples. Returns their verdicts."""
     settings = Settings("full", modes=MODES, traced=False)
     ran = run(list(todo), Limits(2, seconds), prepare, Subject("openreg"), settings)
     return {verdict.case: verdict for verdict in ran}

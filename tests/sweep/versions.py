@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks version counters: to which tensors a call writes, and which tensors autograd has saved.
+"""Checks version counters: which tensors a call writes to, and which ones autograd has saved.
 
 Both must be the same as on the CPU. If a call writes to a tensor without increasing its version,
-backward silently computes with overwritten values.
+backward uses overwritten values without an error.
 """
 
 import re
@@ -25,12 +25,12 @@ from torch_device_conformance.database.operators import (
 
 # The ways to call an operator.
 FUNCTIONAL, INPLACE, OUT = "functional", "in place", "out"
-# Matches autograd's error for a saved tensor that was changed.
+# Matches autograd's error about a saved tensor that was changed.
 VERSIONS = re.compile(r"is at version \d+; expected version \d+")
 
 
 class Versions(Attempt):
-    """An operator called in all ways. The writes to each tensor are counted.
+    """Calls an operator in all ways, and counts the writes to each tensor.
 
     Also compares whether backward raises an error after an argument or a result was changed.
     """
@@ -88,7 +88,7 @@ class Versions(Attempt):
 
 
 def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tensor]) -> str:
-    """Changes a tensor and runs backward. Returns the error's text about versions, or ""."""
+    """Changes a tensor and runs backward. Returns the part of the error about versions, or ""."""
     try:
         with torch.no_grad():
             changed.zero_()
@@ -98,7 +98,7 @@ def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tenso
 
 
 def refusal(backward: Callable[[], Any]) -> str:
-    """Runs backward. Returns its error's text about versions, or "" if it raises no error."""
+    """Runs backward. Returns the part of its error about versions, or "" if it succeeds."""
     try:
         backward()
     except RuntimeError as error:

@@ -9,7 +9,7 @@ from torch_device_conformance.report.report import BadReport, load
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns the exit status: 1 if a verdict got worse, otherwise 0."""
+    """Runs the command. Returns the exit status: 1 if a verdict got worse, otherwise 0."""
     flags = Flags(
         " diff", "Lists what got worse and what got better. Exit status: 1 if something got worse."
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The files in which a report is written: one per format, all with the same verdicts."""
+"""The files of a report: one file per format, all with the same verdicts."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ JSON = "report.json"
 
 
 def write(folder: Path, report: Report, waivers: Waivers) -> None:
-    """Writes the report to a folder, in every format."""
+    """Writes a report to a folder in every format."""
     save(folder / JSON, report, waivers)
     for name, text in (
         ("report.html", html(report, waivers)),

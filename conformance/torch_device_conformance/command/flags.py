@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 class Flags(argparse.ArgumentParser):
-    """A parser that reports a wrong flag in one line, without the usage text."""
+    """A parser that reports an invalid flag in one line, without the usage text."""
 
     def __init__(self, program: str, description: str) -> None:
         super().__init__(
@@ -20,12 +20,12 @@ class Flags(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Prints the message and ends the program with status 2."""
+        """Prints the message and ends the program with exit status 2."""
         self.exit(2, f"torch_device_conformance: {message} (--help lists the flags)\n")
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Returns the argparse type for a flag whose value is an integer of at least `least`."""
+    """Returns an argparse type that accepts integers of at least `least`."""
 
     def number(text: str) -> int:
         if not re.fullmatch(r"[0-9]+", text) or int(text) < least:
@@ -36,7 +36,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """Parses I/N, which selects the I-th of N parts, into (I, N)."""
+    """Parses the text "I/N", which selects the I-th of N parts, into (I, N)."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that merges the shards of a run into one report.
+"""The command that merges the reports of a run's shards into one report.
 
-The merged report has every case of the run. The cases of a shard that is not given have the verdict
+The merged report contains every case of the run. If a shard is missing, its cases have the verdict
 "not-run", which fails the run.
 """
 
@@ -21,12 +21,12 @@ from torch_device_conformance.execution.plan import TIERS
 from torch_device_conformance.mode.modes import BadModes
 from torch_device_conformance.report.report import BadReport, Report, complete, load
 
-# Fields of the heading that must be equal in all shards of a run.
+# Fields of the heading that must be the same in all shards of a run.
 COMMON = ("device", "tier", "only", "seed", "modes")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns the exit status that a single run of all cases would have."""
+    """Runs the command. Returns the exit status of a single run of all cases."""
     flags = Flags(" merge", "Merges the shards of a run into one report.")
     flags.add_argument("parts", type=existing, nargs="+", help="report.json of each shard")
     flags.add_argument("--output", type=Path, default=Path("conformance"), metavar="DIR")
@@ -64,6 +64,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def absent(given: Sequence[str]) -> list[str]:
-    """Returns the shards, such as "2/4", that belong to the same run but were not given."""
+    """Returns the shards of the run that were not given, for example "2/4"."""
     _, count = shard(given[0])
     return [name for number in range(1, count + 1) if (name := f"{number}/{count}") not in given]

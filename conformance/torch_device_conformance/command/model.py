@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that tests the operators that one model calls."""
+"""The command that tests the operators called by one model."""
 
 import datetime
 import sys
@@ -31,7 +31,7 @@ and may define loss(output) and optimizer(parameters).
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns the same exit statuses as a run of the kit."""
+    """Runs the command. The exit statuses are the same as those of a run of the kit."""
     flags = Flags(" model", DESCRIPTION)
     flags.add_argument("file", type=existing, help="Python file that defines the model")
     flags.add_argument("--device", help="name of the device")

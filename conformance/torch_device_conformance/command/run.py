@@ -42,7 +42,7 @@ Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 fo
 """
 
 
-# The maximum number of operators that --perf prints, the slowest first.
+# The maximum number of operators that --perf prints. The slowest operators are printed first.
 SLOWEST = 15
 
 
@@ -126,7 +126,7 @@ def parser() -> Flags:
 
 
 def waiver_flags(flags: Flags) -> None:
-    """Adds the flags that determine which verdicts fail a run."""
+    """Adds the flags that specify which verdicts fail a run."""
     flags.add_argument(
         "--waivers", type=existing, metavar="FILE", help="TOML file of accepted verdicts"
     )
@@ -138,7 +138,7 @@ def waiver_flags(flags: Flags) -> None:
 
 
 def waivers_of(flags: Flags, options: argparse.Namespace) -> Waivers:
-    """Loads the waiver file that the flags name. An invalid file ends the program."""
+    """Loads the waiver file that a flag specifies. Ends the program if the file is invalid."""
     if not options.waivers:
         return Waivers(strict=options.strict)
     try:
@@ -155,8 +155,8 @@ def chosen(
     Args:
         tier: name of the tier.
         modes: modules that add modes.
-        only: patterns that select cases from all tiers; if empty, selects all cases of `tier`.
-        part: (I, N) selects every N-th case, from the I-th.
+        only: patterns that select cases from all tiers. If empty, all cases of `tier` are selected.
+        part: (I, N) selects every N-th case, starting with the I-th.
     """
     found = cases(tier, tuple(modes))
     if only:
@@ -274,7 +274,7 @@ def threads(jobs: int) -> int:
 def progress(
     verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict], waivers: Waivers
 ) -> Iterator[Verdict]:
-    """Yields the verdicts and displays how many have arrived and how many of them fail the run."""
+    """Yields the verdicts. Displays how many have arrived, and how many of these fail the run."""
     failed = sum(map(waivers.fails, have))
     with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
         for verdict in verdicts:
@@ -285,7 +285,7 @@ def progress(
 
 
 def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -> str:
-    """Returns the text to print at the end of a run, with at most `most` failures."""
+    """Returns the text that the program prints after a run. It lists at most `most` failures."""
     lines = [works(report), ""]
     failures = waivers.failures(report.verdicts.values())
     failed = [verdict for verdict in failures if verdict.verdict != NOT_RUN]

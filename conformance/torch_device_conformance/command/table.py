@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that writes the table "what works" into a README or checks that it is current."""
+"""The command that writes the table "what works" to a README, or checks the existing table."""
 
 import re
 from collections.abc import Sequence

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares an entry of one of torch's databases on a device with the same entry on the CPU.
+"""Compares a database entry on a device with the same entry on the CPU.
 
-Samples are made once, on the CPU. Each run gets its own copies, so no run sees what another run
-wrote. Forward results must agree in structure, device, layout, dtype, shape, strides and values.
-Gradients must agree in all of these except strides.
+Samples are created once, on the CPU. Each run gets its own copies, so a run cannot observe what
+another run has written. Forward results must agree in structure, device, layout, dtype, shape,
+strides and values. Gradients must agree in all of these except strides.
 
-An entry is random if two CPU runs with different seeds disagree. A random entry draws different
-numbers on each device, so its values are not compared one by one. Instead, the metadata must agree,
-and so must the distribution of the values over many draws. A few draws may be equal by chance, so
-more seeds are tried before a difference in values is reported.
+An entry is random if two CPU runs with different seeds disagree. Every device draws different
+numbers, so the values of a random entry are not compared one by one. Instead, the metadata must
+agree, and so must the distributions of values over many draws. Two CPU runs may also be equal by
+chance if they draw few values. Therefore more seeds are tried before a difference in values is
+reported.
 
 A difference in values is not reported if the device is about as accurate as the CPU
 (conditioning.py).
@@ -47,16 +48,16 @@ CPU = torch.device("cpu")
 
 T = TypeVar("T")
 
-# Part of torch's message when the device's guard does not implement synchronizeDevice.
+# A part of torch's message for a device whose guard does not implement synchronizeDevice.
 NO_SYNCHRONIZATION = "Backend doesn't support synchronizing"
 
-# The number of seeds that are tried on the CPU before an entry counts as not random.
+# The number of seeds to try on the CPU before an entry counts as not random.
 SEEDS = 16
 
-# The number of draws per device when distributions are compared.
+# The number of draws per device for a comparison of distributions.
 DRAWS = 100
 # The largest accepted Kolmogorov-Smirnov distance between DRAWS independent draws on each device.
-# Draws from equal distributions exceed it about once in a million comparisons.
+# If the distributions are equal, the distance exceeds this about once in a million comparisons.
 MOST_APART = math.sqrt(-math.log(1e-6 / 2) / 2) * math.sqrt(2 / DRAWS)
 
 
@@ -76,7 +77,7 @@ class Difference(Exception):
 
 
 class ReferenceError_(Exception):
-    """The CPU itself cannot run the sample."""
+    """The CPU cannot run the sample."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Run:
 
     Attributes:
         outputs: leaves of the results, and other observations, by name.
-        gradients: gradients by input name; None for an input without a gradient.
+        gradients: gradients by input name, or None for an input without a gradient.
         error: the exception, if one was raised.
         complaint: what is wrong with the time or the text of the error, if anything.
     """
@@ -97,12 +98,12 @@ class Run:
 
 
 class Entry(ABC):
-    """A database entry: something that runs on any device, such as an operator, and its samples.
+    """A database entry: something that runs on any device, such as an operator, with samples.
 
     Attributes:
         name: name of the entry, unique in its database.
-        uninitialized: whether the result's values are undefined, as those of new memory are.
-        drawn: whether distributions of random values are also compared, which takes a long time.
+        uninitialized: whether the result's values are undefined, like those of new memory.
+        drawn: whether to compare the distributions of random values, which takes a long time.
         raises: whether the entry counts even if the CPU raises an error for every sample.
     """
 
@@ -113,7 +114,7 @@ class Entry(ABC):
 
     @abstractmethod
     def supports(self, dtype: torch.dtype) -> bool:
-        """Returns whether the entry has samples with the dtype that can be compared."""
+        """Returns whether the entry has samples of this dtype that can be compared."""
 
     @abstractmethod
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
@@ -121,23 +122,23 @@ class Entry(ABC):
 
     @abstractmethod
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
-        """Returns the samples, which consist of CPU tensors. Equal seeds give equal samples.
+        """Returns the samples, whose tensors are on the CPU. Equal seeds yield equal samples.
 
         Args:
             dtype: dtype of the tensors.
-            device: device to compare with the CPU; some samples do not apply to every device.
+            device: the device to compare with the CPU. Some samples apply only to some devices.
         """
 
     @abstractmethod
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
-        """Runs a copy of a sample on a device: forward, and backward if possible."""
+        """Runs a copy of a sample on a device: forward and, if possible, backward."""
 
     def label(self, sample: Any) -> str:
-        """Returns a name that identifies a sample in messages."""
+        """Returns a name that identifies the sample in messages."""
         return ""
 
     def widened(self, sample: Any) -> Any:
-        """Returns the sample in double precision, or None if it has no such form."""
+        """Returns the sample in double precision, or None if that is not possible."""
         return None
 
     def place(self, sample: Any, device: torch.device) -> torch.device:
@@ -148,7 +149,7 @@ class Entry(ABC):
 def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, float]:
     """Returns the widest relative and absolute tolerances that torch's tests use for a dtype.
 
-    Integer dtypes count as float32, the dtype of floating-point results computed from integers.
+    Integer dtypes count as float32, which is the dtype of floating-point results of integers.
 
     Args:
         decorators: the test decorators of the database entry.
@@ -169,7 +170,7 @@ def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, fl
 
 
 def random_like(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws a tensor like `x` from a CPU generator, so its values are the same on every device."""
+    """Draws a tensor like `x` from a CPU generator. Its values are the same on every device."""
     return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
 
 
@@ -192,7 +193,7 @@ def check_metadata(what: str, actual: Any, expected: Any, device: torch.device) 
     """Checks a leaf's type, device, layout, dtype, shape and requires_grad.
 
     Raises:
-        Difference: one of these differs.
+        Difference: one of these properties differs.
     """
     if isinstance(expected, Tensor) != isinstance(actual, Tensor):
         raise Difference(
@@ -213,7 +214,7 @@ def check_metadata(what: str, actual: Any, expected: Any, device: torch.device) 
 
 
 def check_strides(what: str, actual: Any, expected: Any) -> None:
-    """Checks the strides of dimensions with more than one element; other strides have no meaning.
+    """Checks the strides of dimensions with more than one element. Other strides do not matter.
 
     Raises:
         Difference: the strides differ.
@@ -261,8 +262,8 @@ def largest_difference(actual: Any, expected: Any) -> float | None:
 def check_errors(actual: Exception | None, expected: Exception | None) -> None:
     """Checks that either both runs raised an exception or neither did.
 
-    If this process's wording rules require it, the types and the texts must be equal as well. Only
-    the first lines of the texts are compared, without the words that the device adds.
+    If the wording rules of this process require it, the types and the texts must be equal, too.
+    Only the first lines of the texts are compared, without the text that the device adds.
 
     Raises:
         Difference: the exceptions differ.
@@ -306,10 +307,10 @@ def compare(
         device: the device on which the results of `actual` must be.
         rtol: relative tolerance.
         atol: absolute tolerance.
-        values: whether to compare the values, not only the metadata.
+        values: whether to compare values in addition to metadata.
 
     Raises:
-        Difference: the runs differ; describes the first difference.
+        Difference: the runs differ. The exception describes the first difference.
     """
     check_errors(actual.error, expected.error)
     if actual.complaint:
@@ -339,7 +340,7 @@ def differs(
     tolerance: tuple[float, float],
     seeds: Iterable[int],
 ) -> bool:
-    """Returns whether the CPU run for any of `seeds` differs from `expected`, another CPU run."""
+    """Returns whether CPU runs with any of `seeds` differ from `expected`, another CPU run."""
     for seed in seeds:
         try:
             compare(reference(entry, sample, seed), expected, CPU, *tolerance)
@@ -351,7 +352,8 @@ def differs(
 def is_as_accurate(entry: Entry, sample: Any, actual: Run, expected: Run, seed: int) -> bool:
     """Returns whether a run on the device is about as accurate as the run on the CPU.
 
-    Both are measured against a CPU run in double precision. Returns False if the entry has none.
+    The errors of both are measured against a CPU run in double precision. Returns False if the
+    entry does not support double precision.
     """
     wide = entry.widened(sample)
     if wide is None or actual.error is not None:
@@ -370,7 +372,7 @@ def is_as_accurate(entry: Entry, sample: Any, actual: Run, expected: Run, seed: 
 
 
 def numbers(run_: Run) -> list[Tensor]:
-    """Returns a run's values as real numbers on the CPU, in one vector per tensor."""
+    """Returns the values of a run as real numbers on the CPU. Each tensor becomes a vector."""
     result = []
     for leaf in (*run_.outputs.values(), *run_.gradients.values()):
         if isinstance(leaf, Tensor):
@@ -388,7 +390,7 @@ def apart(first: Tensor, second: Tensor) -> float:
     """
     if not first.numel() or not second.numel():
         return float(first.numel() != second.numel())
-    # NaN counts as well: it sorts as the largest number here.
+    # Do not ignore NaN: here it counts as the largest number.
     a, b = (
         x.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf).sort().values
         for x in (first, second)
@@ -400,10 +402,10 @@ def apart(first: Tensor, second: Tensor) -> float:
 
 
 def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> None:
-    """Draws many times on the device and on the CPU, and compares the distributions.
+    """Compares the distributions of many draws on the device and on the CPU.
 
     Raises:
-        Difference: the distributions are too far apart.
+        Difference: the distributions differ too much.
     """
     drawn = [
         [numbers(run(entry, sample, where, seed)) for seed in range(DRAWS)]
@@ -421,12 +423,12 @@ def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> No
 
 @dataclass(frozen=True)
 class Depth:
-    """The settings that determine how thorough a comparison is.
+    """The settings that determine how thoroughly an entry is compared.
 
     Attributes:
-        samples: maximum number of samples, selected evenly from first to last; None for all.
+        samples: maximum number of samples, selected evenly from first to last, or None for all.
         seed: seed for samples and random entries.
-        distributions: whether the distributions of random entries are compared.
+        distributions: whether to compare the distributions of random entries.
     """
 
     samples: int | None = None
@@ -441,14 +443,14 @@ def judge(
     depth: Depth | None = None,
     made: Sequence[Any] | None = None,
 ) -> Evidence:
-    """Compares an entry on the device with the CPU, sample by sample, up to the first difference.
+    """Compares an entry on the device with the CPU, sample by sample, until samples differ.
 
     Args:
         entry: the entry to compare.
         dtype: dtype of the samples.
         device: the device to compare with the CPU.
-        depth: how thorough the comparison is; by default all samples and distributions.
-        made: the entry's samples, if the caller has already made them.
+        depth: how thoroughly to compare; the default is all samples and distributions.
+        made: the entry's samples, if the caller has already created them.
     """
     start = time.perf_counter()
     depth = depth or Depth()
@@ -510,7 +512,7 @@ def judge(
 
 
 def shown(sample: Any) -> str:
-    """Describes a sample's arguments. For tensors, gives dtypes, shapes and strides, not values."""
+    """Describes a sample's arguments. A tensor is described by dtype, shape and strides."""
 
     def leaf(value: Any) -> str:
         if not isinstance(value, Tensor):
@@ -539,10 +541,10 @@ def spread(made: Sequence[T], most: int) -> list[T]:
 
 
 def samples(entry: Entry, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Sequence[Any]:
-    """Returns an entry's samples. Equal seeds give equal samples.
+    """Returns an entry's samples. Equal seeds yield equal samples.
 
     Raises:
-        ReferenceError_: the samples cannot be made.
+        ReferenceError_: the samples cannot be created.
     """
     torch.manual_seed(seed)
     try:
@@ -559,17 +561,17 @@ def run(entry: Entry, sample: Any, device: torch.device, seed: int) -> Run:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for all work on a device; does nothing for the CPU."""
+    """Waits for all work on a device. Does nothing for the CPU."""
     if device.type == "cpu":
         return
-    # The device's own function is preferred: torch.accelerator.synchronize prints kernel warnings
-    # to stderr instead of issuing them as Python warnings.
+    # Prefer the device's own function: torch.accelerator.synchronize prints kernel warnings to
+    # stderr instead of issuing them as Python warnings.
     wait = getattr(getattr(torch, device.type, None), "synchronize", None)
     try:
         (wait or torch.accelerator.synchronize)(device)
     except RuntimeError as error:
-        # A device without streams has nothing to wait for. A contract row reports a missing
-        # synchronizeDevice, so operators must not fail because of it.
+        # A device without streams has nothing to wait for. A contract row already reports that
+        # synchronizeDevice is missing, so operators must not fail because of it, too.
         if NO_SYNCHRONIZATION not in str(error):
             raise
 
@@ -578,7 +580,7 @@ def reference(entry: Entry, sample: Any, seed: int) -> Run:
     """Runs a sample on the CPU.
 
     Raises:
-        ReferenceError_: the CPU cannot run it.
+        ReferenceError_: the CPU cannot run the sample.
     """
     try:
         return run(entry, sample, CPU, seed)
@@ -587,7 +589,7 @@ def reference(entry: Entry, sample: Any, seed: int) -> Run:
 
 
 def settle(device: torch.device) -> None:
-    """Clears the device's pending errors, so that they do not affect the next entry."""
+    """Clears the device's pending errors, so that they cannot affect the next entry."""
     if device.type != "cpu":
         for _ in itertools.repeat(None, 2):
             try:

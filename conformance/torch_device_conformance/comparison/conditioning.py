@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares values with a double-precision result, for samples that are ill-conditioned.
+"""Compares values with a double-precision result, for ill-conditioned samples.
 
-A device's kernels may add numbers in a different order from the CPU, so they round differently.
-Some samples amplify this beyond every tolerance, such as a division by a number near zero, or the
-steps of an optimizer with a line search. In this case, the CPU's result is as far from the exact
-one as the device's. Therefore a difference counts only if the device is less accurate than the CPU.
+A device's kernels may add numbers in a different order than the CPU's, and therefore round
+differently. Some samples amplify the rounding errors beyond every tolerance, for example a division
+by a number near zero, or the steps of an optimizer with a line search. For such a sample, the CPU's
+result is as inaccurate as the device's. Therefore a difference counts only if the device is less
+accurate than the CPU.
 """
 
 from typing import Any
@@ -13,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-# The largest error of an accurate device, as a multiple of the CPU's error. Amplified rounding
-# errors may differ by such a factor between two orders of addition.
+# The error of an accurate device is at most this multiple of the CPU's error. Two orders of
+# addition may produce amplified rounding errors that differ by such a factor.
 MOST_ERROR = 8.0
 
 
 def widened(tree: Any) -> Any:
-    """Returns a copy of a tree of leaf tensors, with single precision widened to double."""
+    """Returns a copy of a tree of leaf tensors in which single precision is widened to double."""
     wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
     def widen(x: Tensor) -> Tensor:
@@ -56,5 +57,5 @@ def is_accurate(actual: Any, expected: Any, exact: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that can be compared as a whole with ==."""
+    """Returns the value in a form that == compares as a whole."""
     return value.detach().cpu().tolist() if isinstance(value, Tensor) else value

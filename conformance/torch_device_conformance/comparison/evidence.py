@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of comparing an entry. It is sent between processes and does not need torch."""
+"""The result of comparing an entry. Processes exchange it, so it does not depend on torch."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ AGREES = "agrees"
 DIFFERS = "differs"
 CPU_FAILS = "CPU fails"
 
-# The kinds of differences; comparison.Difference describes them.
+# The kinds of differences, which comparison.Difference describes.
 WRONG = "wrong"
 RAISES = "raises"
 ACCEPTS = "accepts"
@@ -22,11 +22,11 @@ class Evidence:
         status: AGREES, DIFFERS, or CPU_FAILS if there is no reference.
         compared: what was compared: "values", the "distribution" of random values, or only
             "metadata", as for uninitialized memory.
-        message: description of the first difference, or why there is no reference.
+        message: description of the first difference, or the reason why there is no reference.
         samples: number of samples that agree.
         seconds: duration of the comparison, including the CPU runs.
         kind: the kind of the difference, see `comparison.Difference`.
-        error: type of an unexpected exception on the device; empty for a Difference.
+        error: type of an unexpected exception on the device, or empty for a Difference.
         sample: description of the sample that differs.
         largest: the largest absolute difference between values, if values differ.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Copies the tensors of a sample to a device, separately for each run."""
+"""Copies a sample's tensors to a device. Each run uses a separate copy."""
 
 import functools
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.profiler import record_function
 from torch.utils._pytree import tree_map
 
-# In a trace, the operators inside this label copy the sample and are not part of its run.
+# In a trace, operators inside this label only copy the sample. They are not part of its run.
 LABEL = "torch_device_conformance: transfer"
 
 
@@ -20,7 +20,8 @@ def has_set(device: torch.device) -> bool:
     """Returns whether set_ can create a float32 tensor on part of a uint8 storage of the device.
 
     set_ is tried once per process, before any run is traced. An error in a traced run would leave
-    the set_ call open in torch's trace, which would record all later calls as its children.
+    the set_ call open in torch's trace. The trace would then record all later calls as children of
+    this call.
     """
     storage = torch.empty(16, dtype=torch.uint8, device=device).untyped_storage()
     try:
@@ -33,10 +34,10 @@ def has_set(device: torch.device) -> bool:
 def transfer(device: torch.device) -> Callable[[Any], Any]:
     """Returns a function that copies lists, tuples and dicts of CPU tensors to a device.
 
-    The device may be the CPU itself. Tensors keep their strides and offsets. Tensors that share a
-    storage also share one on the device, across all calls to the function. If the backend has no
-    set_, only the values are copied. The CPU device, as a `torch.device` or as the string "cpu", is
-    replaced with the device.
+    The device may be the CPU. Tensors keep their strides and offsets. Tensors that share a storage
+    also share a storage on the device, even if several calls of the returned function copy them. If
+    the backend has no set_, only the values are copied. The CPU device, as a `torch.device` or as
+    the string "cpu", is replaced with the device.
     """
     storages: dict[int, Tensor] = {}
 
@@ -71,7 +72,8 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
             whole = torch.empty(0, dtype=torch.uint8).set_(storage)
             storages[key] = whole.to(device, copy=True)
         if not has_set(device):
-            # A contract row reports a missing set_, so operators must not fail because of it.
+            # A contract row already reports that set_ is missing, so operators must not fail
+            # because of it, too.
             return tensor.to(device, copy=True)
         result: Tensor = torch.empty(0, dtype=tensor.dtype, device=device).set_(
             storages[key].untyped_storage(),

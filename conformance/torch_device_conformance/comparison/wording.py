@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rules for comparing error texts; each process has one set of rules.
+"""The rules for comparing error texts. Each process has a single set of rules.
 
-A vendor's kernels have their own error texts, so by default the kit only checks whether an error is
-raised. A backend whose error texts are those of torch sets stricter rules in its modes with `use`.
+A vendor's kernels have their own error texts. By default, the kit therefore checks only whether an
+error is raised. A backend that uses torch's error texts can set stricter rules in its modes with
+`use`.
 """
 
 import re
@@ -16,9 +17,9 @@ class Wording:
     """The rules for comparing the device's error with the CPU's error.
 
     Attributes:
-        compared: whether the error's type and its first line must be the same as on the CPU.
+        compared: whether the type and the first line of an error must be the same as on the CPU.
         device: matches device names. Texts that name a device are not compared.
-        addition: matches the text that the device adds to an error that a kernel finds.
+        addition: matches the text that the device adds to an error detected by a kernel.
         late: matches the text that the device adds to an error that is raised after the call.
     """
 

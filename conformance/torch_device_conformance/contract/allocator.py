@@ -25,7 +25,7 @@ def allocated() -> int:
 
 
 def reserved() -> int:
-    """Returns the number of bytes that the allocator holds, whether used or free."""
+    """Returns the number of bytes that the allocator owns, both used and free."""
     return int(torch.accelerator.memory_reserved())
 
 
@@ -119,7 +119,7 @@ def record_stream(backend: Backend) -> None:
             result.copy_(x)
         x.record_stream(side)
         del x
-        # If record_stream has no effect, these tensors get the memory of x, and their kernels
+        # If record_stream has no effect, these tensors reuse the memory of x, and their kernels
         # overwrite it before the copy reads it.
         others = [torch.full((MEGABYTE,), 1.0, device=backend.device) for _ in range(3)]
         side.synchronize()

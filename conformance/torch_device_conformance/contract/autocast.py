@@ -101,7 +101,7 @@ def lists(backend: Backend) -> None:
 
 
 def is_private(backend: Backend) -> bool:
-    """Returns whether the subject is the out-of-tree device, whose dispatch key is PrivateUse1."""
+    """Returns whether the subject is the out-of-tree device with the dispatch key PrivateUse1."""
     return backend.type == torch._C._get_privateuse1_backend_name()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a short program for a contract row, in a new Python process that loads the subject."""
+"""Runs a short program for a contract row. The program's Python process loads the subject."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ class Ended:
     """The outcome of running a process.
 
     Attributes:
-        status: exit status of the process; the negative signal number if a signal ended it.
+        status: exit status of the process, or the negative signal number if a signal ended it.
         output: text that the process wrote to stdout.
         errors: text that the process wrote to stderr.
     """
@@ -41,7 +41,7 @@ def run(
     load: bool = True,
     environment: dict[str, str] | None = None,
 ) -> Ended:
-    """Runs Python code in a new interpreter, where `device` is the subject's device.
+    """Runs Python code in a new interpreter in which `device` is the subject's device.
 
     Args:
         backend: the subject.
@@ -60,7 +60,7 @@ def run(
         "autoload": subject.autoload,
     }
     prologue = LOAD.format(**values) if load else ""
-    # Lets the new interpreter import the same modules as this process.
+    # PYTHONPATH lets the new interpreter import the same modules as this process.
     path = os.pathsep.join(filter(None, sys.path))
     try:
         done = subprocess.run(
@@ -91,7 +91,7 @@ def survive(ended: Ended, what: str) -> Ended:
 
 
 def succeed(ended: Ended, what: str) -> str:
-    """Returns what a process printed to stdout. The process must have succeeded.
+    """Returns the text that a process printed to stdout. The process must have succeeded.
 
     Raises:
         Finding: the process crashed, or its exit status is not 0.

@@ -34,7 +34,7 @@ dist.destroy_process_group()
 
 
 def default_backend(backend: Backend) -> str:
-    """Returns the name of the device's collective backend, or reports that it is missing."""
+    """Returns the name of the device's collective backend. Without one, raises a finding."""
     if not torch.distributed.is_available():
         missing("the installed torch was built without torch.distributed")
     try:
@@ -44,7 +44,7 @@ def default_backend(backend: Backend) -> str:
 
 
 def two(backend: Backend, lines: str) -> list[str]:
-    """Runs Python code in two processes, rank 0 and rank 1, and returns what each printed.
+    """Runs Python code in two processes, rank 0 and rank 1. Returns what each of them printed.
 
     Raises:
         Finding: a rank crashed, failed or did not exit in time.

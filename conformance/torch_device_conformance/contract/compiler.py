@@ -12,7 +12,7 @@ INTERFACE = "torch._dynamo.device_interface.register_interface_for_device"
 
 
 def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """The function whose forward and backward the rows compile."""
+    """The rows compile this function and its backward."""
     return torch.nn.functional.gelu(x @ y).softmax(-1) + y.sum()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for the device guard: the current device, and when it is restored."""
+"""Contract rows for the device guard: the current device, and its restoration."""
 
 import torch
 from torch_device_conformance.contract.row import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Contract rows for errors: which call must raise them, and whether the device works afterwards."""
+"""Contract rows for errors: the call that must raise them, and the device's state afterwards."""
 
 from collections.abc import Callable
 

@@ -16,7 +16,7 @@ from torch_device_conformance.contract.streams import slow_value
 FILE = "runtime/c10/guard.cc"
 GUARD = "DeviceGuardImplInterface: record, block, queryEvent, synchronizeEvent, destroyEvent"
 
-# The time in seconds within which an event must complete.
+# An event must complete within this many seconds.
 PATIENCE = 10.0
 
 

@@ -9,7 +9,7 @@ GRAPH = "at::GraphImplInterface, registered by REGISTER_GRAPH_IMPL; the guard's 
 
 
 def capture(backend: Backend, x: torch.Tensor) -> tuple[torch.accelerator.Graph, torch.Tensor]:
-    """Captures 2 * x + 1. Returns the graph and the tensor to which its replays write."""
+    """Captures 2 * x + 1. Returns the graph and the tensor that its replays write to."""
     graph = torch.accelerator.Graph()
     side = backend.stream()
     side.wait_stream(backend.current_stream())

@@ -5,7 +5,7 @@ import torch
 from torch_device_conformance.contract.child import run, succeed
 from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
 
-# Attributes of torch.<device> that torch itself looks up.
+# Attributes of torch.<device> that torch itself uses.
 MODULE = (
     "is_available",
     "device_count",

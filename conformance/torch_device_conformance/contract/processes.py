@@ -88,7 +88,7 @@ def fork(backend: Backend) -> None:
     if words[0].startswith("signal"):
         raise Finding(CRASH, f"a forked child that used the device died of {words[0]}")
     if words[0] == "status 4":
-        # The device works in the child, which is more than torch requires.
+        # The device works in the child. torch does not require this, but it is correct.
         return
     require_equal("a sum in the parent after the fork", words[1], "12.0")
 

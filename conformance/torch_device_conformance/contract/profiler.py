@@ -41,7 +41,7 @@ def device_rows(backend: Backend) -> None:
         backend.synchronize()
     rows = [event for event in seen.events() or () if event.device_type.name != "CPU"]
     if not rows:
-        # torch lists the activity of every renamed backend, with or without a plugin.
+        # torch lists an activity for every renamed backend, even if it has no profiler plugin.
         missing("the profile has no rows for the device")
     require(
         len(rows) >= 3,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A row of the runtime contract: a requirement that torch places on a device, with its check."""
+"""A row of the runtime contract: a requirement of torch for devices, and the check for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from torch_device_conformance.verdict.verdict import (
 
 
 class Finding(Exception):
-    """Raised by a row's check if the subject does not meet the requirement.
+    """Raised by the check of a row if the subject does not meet the requirement.
 
     Attributes:
         verdict: the verdict of the row.
@@ -36,20 +36,20 @@ def wrong(message: str) -> NoReturn:
 
 
 def missing(message: str) -> NoReturn:
-    """Reports that something is not implemented."""
+    """Reports that the subject does not implement something."""
     raise Finding(MISSING, message)
 
 
 def require(condition: bool, message: str) -> None:
-    """Reports a wrong result unless the condition holds."""
+    """Reports a wrong result if the condition is false."""
     if not condition:
         wrong(message)
 
 
 def require_equal(what: str, found: Any, wanted: Any) -> None:
-    """Reports a wrong result unless two values are equal.
+    """Reports a wrong result if two values are not equal.
 
-    Tensors are equal if their dtypes, shapes and values are equal. Their devices may differ.
+    Two tensors are equal if their dtypes, shapes and values are equal. Their devices may differ.
     """
     if isinstance(wanted, torch.Tensor) or isinstance(found, torch.Tensor):
         found, wanted = (torch.as_tensor(x).detach().cpu() for x in (found, wanted))
@@ -67,7 +67,7 @@ def _brief(x: torch.Tensor) -> str:
 
 
 def require_error(what: str, call: Callable[[], Any], *kinds: type[BaseException]) -> Exception:
-    """Makes a call that must raise an error, and returns the error.
+    """Makes a call that must raise an error. Returns the error.
 
     Args:
         what: description of the call, for messages.
@@ -95,12 +95,12 @@ def late(message: str) -> NoReturn:
 
 
 class Backend:
-    """The subject as the rows use it: its device, its module and what every device supports.
+    """The subject as the rows use it: its device, and the functions that every device supports.
 
     Attributes:
-        subject: the subject's description, for processes that load the backend themselves.
+        subject: the subject's description, for other processes that load the backend.
         device: the subject's device, with an index.
-        type: the device type's name.
+        type: the name of the device type.
     """
 
     def __init__(self, subject: Subject, device: torch.device) -> None:
@@ -112,14 +112,14 @@ class Backend:
 
     @property
     def module(self) -> Any:
-        """The module ``torch.<device>``; its absence is a finding."""
+        """The module ``torch.<device>``. Its absence is a finding."""
         found = getattr(torch, self.type, None)
         if found is None:
             missing(f"torch.{self.type} does not exist")
         return found
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Returns a function of the device's module; its absence is a finding."""
+        """Returns a function of the device's module. Its absence is a finding."""
         found = getattr(self.module, name, None)
         if not callable(found):
             missing(f"torch.{self.type}.{name} does not exist")
@@ -162,7 +162,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Row:
-    """One requirement of the contract, with the check for it and its documentation.
+    """A requirement of the contract, with its check and its documentation.
 
     Attributes:
         area: the part of the contract, such as "streams".
@@ -173,7 +173,7 @@ class Row:
         without: the consequence for a program if the API is not implemented.
         shown_by: the file in torch_openreg that implements the API.
         required: whether torch itself depends on the API.
-        seconds: time after which the row counts as a hang.
+        seconds: time after which the row counts as hung.
     """
 
     area: str
@@ -206,7 +206,7 @@ def row(
     required: bool = True,
     seconds: float = 60.0,
 ) -> Callable[[Callable[[Backend], None]], Callable[[Backend], None]]:
-    """Registers the decorated function as a row. The arguments are those of `Row`."""
+    """Registers the decorated function as a row's check. The arguments are those of `Row`."""
 
     def register(check: Callable[[Backend], None]) -> Callable[[Backend], None]:
         made = Row(area, name, check, requires, implement, without, shown_by, required, seconds)
@@ -219,5 +219,5 @@ def row(
 
 
 def registered() -> dict[Case, Row]:
-    """Returns the rows of all imported modules by case, in the order in which they were defined."""
+    """Returns the rows of all imported modules by case, in the order of their definition."""
     return _rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch_device_conformance.contract.row import Row, registered
 from torch_device_conformance.verdict.verdict import Case
 
-# The areas of the contract, in the order in which reports list them. Each is a module in this
+# The areas of the contract in the order in which reports list them. Each area is a module in this
 # folder.
 AREAS = (
     "device",
@@ -32,7 +32,7 @@ AREAS = (
 
 
 def rows() -> Mapping[Case, Row]:
-    """Imports the modules of all areas and returns their rows by case, area by area."""
+    """Imports the modules of all areas. Returns their rows by case, area by area."""
     for area in AREAS:
         importlib.import_module(f"torch_device_conformance.contract.{area}")
     return registered()

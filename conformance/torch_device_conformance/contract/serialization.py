@@ -15,7 +15,7 @@ STORAGE = "aten::set_.source_Storage_storage_offset; storages that copy to the C
 
 
 def saved(value: Any, **options: Any) -> Any:
-    """Saves a value with torch.save, and loads it with torch.load and its `options`."""
+    """Saves a value with torch.save and loads it with torch.load, which gets the `options`."""
     file = io.BytesIO()
     torch.save(value, file)
     file.seek(0)

@@ -53,7 +53,7 @@ def dlpack_order(backend: Backend) -> None:
 
 
 def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
-    """Runs in the receiver: gets a tensor, adds 1 to it, and reports its original values."""
+    """Runs in the receiver: receives a tensor, adds 1 to it, and sends back its original values."""
     subject.load()
     tensor = inbox.get()
     seen = tensor.cpu().tolist()
@@ -75,7 +75,8 @@ def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
 )
 def processes(backend: Backend) -> None:
     context = torch.multiprocessing.get_context("spawn")
-    # SimpleQueue.put() raises the errors of a reducer; Queue.put() prints them in another thread.
+    # SimpleQueue.put() raises the errors of a reducer. Queue.put() prints them in another thread
+    # instead.
     there, back = context.SimpleQueue(), context.Queue()
     process = context.Process(target=_receive, args=(backend.subject, there, back))
     process.start()

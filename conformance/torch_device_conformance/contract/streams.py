@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Contract rows for streams: their order, their independence, and the dependencies between them.
 
-With a delay kernel, a missing dependency is always detected. Without a delay kernel, it is detected
+If the backend has a delay kernel, a missing dependency is always detected. Otherwise it is detected
 only by chance.
 """
 
@@ -13,13 +13,13 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 FILE = "runtime/c10/stream.cc"
 GUARD = "DeviceGuardImplInterface: getStream, exchangeStream, getNewStream, synchronizeStream"
 
-# The number of elements of a tensor whose kernels take a noticeable time. Backends without a delay
-# kernel need it.
+# The number of elements for which a kernel takes a noticeable time. Backends without a delay kernel
+# use such tensors instead.
 MANY = 1 << 20
 
 
 def slow_value(backend: Backend, value: float) -> torch.Tensor:
-    """Returns a tensor of zeros to which the current stream writes `value` after a delay."""
+    """Returns a zero tensor to which the current stream writes `value` after a delay."""
     x = torch.zeros(MANY, device=backend.device)
     backend.synchronize()
     backend.delay()

@@ -10,7 +10,7 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 
 
 def together(*functions: Callable[[], None]) -> None:
-    """Runs each function in its own thread. If any raises an exception, raises the first one."""
+    """Runs each function in a separate thread. Raises their first exception."""
     errors: list[BaseException] = []
 
     def guarded(function: Callable[[], None]) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors that only a kernel can detect, because they depend on tensor values.
+"""Errors that only a kernel can detect, because they depend on the values of tensors.
 
-The next synchronization may raise such an error. The call itself must raise every other error.
+Such an error may be raised by the next synchronization. All other errors must be raised by the call
+itself.
 """
 
 import re
@@ -14,7 +15,7 @@ class DataError:
 
     Attributes:
         entries: regular expression that matches the whole name of an entry.
-        message: regular expression that is searched for in the error text.
+        message: regular expression to search for in the error text.
         reason: the data that the error depends on.
     """
 
@@ -46,7 +47,7 @@ DATA_ERRORS: tuple[DataError, ...] = (
 
 
 def depends_on_data(name: str, error: Exception) -> bool:
-    """Returns whether an error of the entry `name` depends on data, so it may be raised late."""
+    """Returns whether an error of the entry `name` depends on data and may be raised late."""
     return any(
         re.fullmatch(known.entries, name) and re.search(known.message, str(error))
         for known in DATA_ERRORS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensor arguments with dimensions that may be on the CPU while the others are on a device.
+"""Arguments, except 0-dim tensors, that may be on the CPU if the others are on a device.
 
 Arguments are named as in a SampleInput: "input" is the first argument, "args[0]" is the next one,
 and "kwargs['weight']" is a keyword argument.
@@ -78,7 +78,7 @@ def positions(sample: SampleInput) -> dict[str, Tensor]:
 
 
 def placed(sample: SampleInput, device: torch.device, on_host: set[str]) -> SampleInput:
-    """Copies a sample to a device, except for the arguments in `on_host`, which stay on the CPU."""
+    """Copies a sample to a device. The arguments in `on_host` stay on the CPU."""
     here, there = transfer(torch.device("cpu")), transfer(device)
     leaves, form = tree_flatten_with_path(arguments_of(sample))
     moved = [(here if keystr(path)[1:] in on_host else there)(leaf) for path, leaf in leaves]
@@ -88,7 +88,7 @@ def placed(sample: SampleInput, device: torch.device, on_host: set[str]) -> Samp
 
 @dataclass
 class Arguments:
-    """The arguments of a sample as a tree whose paths start with argument names."""
+    """The arguments of a sample as a tree. Paths in the tree start with the arguments' names."""
 
     input: Any
     args: list[Any]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries of torch's module database, module_db: the classes of torch.nn."""
+"""Entries of torch's module database, module_db, which lists the classes of torch.nn."""
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ class Call:
     """One call to a module.
 
     Attributes:
-        make: function that creates the module on a device, always with the same weights.
+        make: function that creates the module on a device, with the same weights in each call.
         args: positional arguments of the call.
         kwargs: keyword arguments of the call.
         backward: whether to compute gradients.
@@ -38,9 +38,10 @@ class Call:
 class Module(Entry):
     """A module class as an entry.
 
-    If the module behaves differently in training and evaluation, both are run. Evaluation is also
-    run without gradients, because some modules have a fast path for this. The results are the
-    outputs and the buffers after the call. Gradients are computed for the inputs and parameters.
+    If the module behaves differently in training and in evaluation, both modes are run. Evaluation
+    is also run without gradients, because some modules then use a fast path. The results are the
+    outputs, and the buffers after the call. Gradients are computed for the inputs and the
+    parameters.
     """
 
     def __init__(self, info: ModuleInfo) -> None:
@@ -73,7 +74,7 @@ class Module(Entry):
         torch.manual_seed(seed)
         with nullcontext() if sample.backward else torch.no_grad():
             outputs = flatten(module(*args, **kwargs))
-        # Read the parameters after the call, because a lazy module creates them during the call.
+        # Read the parameters after the call, because the call creates those of a lazy module.
         parameters = dict(module.named_parameters())
         inputs = {
             f"input {number}": leaf
@@ -87,7 +88,7 @@ class Module(Entry):
         return Run({**results, **buffers}, dict(zip(wanted, found, strict=False)))
 
     def _calls(self, dtype: torch.dtype, train: bool, backward: bool = True) -> list[Call]:
-        # Without gradients, use the training samples: only these reach the fast paths.
+        # Without gradients, use the training samples, because only these can use the fast paths.
         inputs = self._info.module_inputs_func(
             self._info,
             device="cpu",
@@ -119,7 +120,7 @@ def modules() -> Iterable[Entry]:
 
 
 def flatten(tree: Any) -> list[Any]:
-    """Returns the leaves of a tree. A packed sequence contributes its data, sizes and indices."""
+    """Returns a tree's leaves. Those of a packed sequence are its data, sizes and indices."""
     leaves = []
     for leaf in tree_flatten(tree, is_leaf=lambda x: isinstance(x, PackedSequence))[0]:
         if isinstance(leaf, PackedSequence):

@@ -23,7 +23,7 @@ from torch_device_conformance.comparison.comparison import (
 from torch_device_conformance.comparison.conditioning import widened
 from torch_device_conformance.comparison.transfer import transfer
 
-# Operators whose results are uninitialized memory.
+# Operators that return uninitialized memory.
 UNINITIALIZED = frozenset(
     {
         "empty",
@@ -35,10 +35,11 @@ UNINITIALIZED = frozenset(
     }
 )
 
-# Operators that create a tensor from numbers, on the CPU unless the sample names another device.
+# Operators that create a tensor from numbers. The tensor is on the CPU unless the sample names a
+# device.
 FACTORIES = frozenset({"arange", "linspace", "logspace"})
 
-# Operators whose arguments after the first must be on the CPU, because the host reads them.
+# All arguments of these operators except the first must be on the CPU, because the host reads them.
 STEERED_BY_CPU_TENSORS = frozenset({"tensor_split"})
 
 
@@ -88,7 +89,7 @@ class Operator(Entry):
         return self.op
 
     def around(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Returns the context in which the forward call runs; backward runs outside it."""
+        """Returns the context in which the forward call runs. Backward runs outside of it."""
         return nullcontext()
 
     def backward(self, dtype: torch.dtype) -> bool:
@@ -105,7 +106,7 @@ class Operator(Entry):
         """Calls the operator.
 
         Args:
-            sample: the arguments; they are not copied.
+            sample: the arguments, which are not copied.
             seed: seed for random numbers.
             function: function to call instead of the operator.
 
@@ -117,12 +118,12 @@ class Operator(Entry):
         return tree_leaves(sample.output_process_fn_grad(output))
 
     def raw(self, sample: SampleInput, seed: int, **more: Any) -> Any:
-        """Calls the operator with more keyword arguments and returns its result unchanged."""
+        """Calls the operator with additional keyword arguments. Returns its result unchanged."""
         with seeded(seed):
             return self.apply(self.op, sample, **more)
 
     def apply(self, function: Callable[..., Any], sample: SampleInput, **more: Any) -> Any:
-        """Calls a function with the arguments of a sample and more keyword arguments."""
+        """Calls a function with the arguments of a sample and additional keyword arguments."""
         return function(sample.input, *sample.args, **sample.kwargs, **more)
 
     def gradients(self, outputs: list[Any], inputs: list[Tensor]) -> list[Tensor | None]:
@@ -131,7 +132,7 @@ class Operator(Entry):
 
 
 class Attempt(Operator):
-    """A way to call an operator for which an error is a valid result."""
+    """Base class for ways to call an operator in which an error is a valid result."""
 
     drawn = False
 
@@ -140,18 +141,18 @@ class Attempt(Operator):
             result = self.attempt(sample, device, seed)
             synchronize(device)
         except Exception as error:
-            settle(device)  # one of the call's kernels may have failed as well
+            settle(device)  # a kernel of the call may also have failed
             return Run({}, {}, error.with_traceback(None))
         return result
 
     def attempt(self, sample: Any, device: torch.device, seed: int) -> Run:
-        """Runs a copy of a sample; may raise any error."""
+        """Runs a copy of a sample. May raise any error."""
         return super().run(sample, device, seed)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds random numbers, and prevents entries from setting a constant seed themselves."""
+    """Seeds random numbers. Prevents entries from setting a constant seed."""
     torch.manual_seed(seed)
     with mock.patch.object(common_methods_invocations, "wrapper_set_seed", call):
         yield
@@ -171,7 +172,7 @@ def differentiable(sample: SampleInput) -> list[Tensor]:
 def with_arguments(
     sample: SampleInput, first: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str = ""
 ) -> SampleInput:
-    """Returns a copy of `sample` with these arguments, named `name` if given."""
+    """Returns a copy of `sample` with these arguments, and with the name `name` if given."""
     return SampleInput(
         first,
         args=tuple(args),
@@ -190,7 +191,7 @@ def named(sample: SampleInput, name: str) -> SampleInput:
 def changed_tensors(
     sample: SampleInput, change: Callable[[Tensor], Tensor], name: str = ""
 ) -> SampleInput:
-    """Returns a copy of `sample` with `change` applied to every tensor, named `name` if given."""
+    """Returns a copy of `sample` with `change` applied to every tensor, and a name if given."""
     arguments = sample.input, tuple(sample.args), sample.kwargs
     first, args, kwargs = tree_map_only(Tensor, change, arguments)
     return with_arguments(sample, first, args, kwargs, name)
@@ -207,7 +208,7 @@ def copy_to(sample: SampleInput, device: torch.device, only_input: bool = False)
     Args:
         sample: sample to copy.
         device: target device.
-        only_input: whether to leave the arguments after the first on the CPU.
+        only_input: whether the arguments after the first stay on the CPU.
     """
     move = transfer(device)
     first = move(sample.input)
@@ -217,5 +218,5 @@ def copy_to(sample: SampleInput, device: torch.device, only_input: bool = False)
 
 
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a function. Replaces torch's wrapper_set_seed, which first sets a constant seed."""
+    """Calls a function. Replaces torch's wrapper_set_seed, which also sets a constant seed."""
     return function(*args, **kwargs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries of torch's optimizer database, optim_db: each optimizer in each implementation."""
+"""Entries of torch's optimizer database, optim_db: all implementations of all optimizers."""
 
 import copy
 from collections.abc import Collection, Sequence
@@ -20,25 +20,26 @@ from torch_device_conformance.comparison.transfer import transfer
 
 STEPS = 4
 
-# The device for which optim_db is read. It lists capturable arguments only for this device.
+# optim_db is read for this device, because it lists capturable arguments only for CUDA.
 CAPTURABLE_DEVICE = "cuda"
 
 MATRICES_ONLY = frozenset({"Muon"})
 CONTIGUOUS_ONLY = frozenset({"LBFGS"})
 
-# An LBFGS step has up to 20 iterations. More iterations would amplify rounding errors until nothing
-# can be compared. LBFGS also computes the lists in AMPLIFIED as quotients of small differences.
+# An LBFGS step runs up to 20 iterations. Further steps would amplify rounding errors until a
+# comparison is pointless. LBFGS also computes the lists in AMPLIFIED as quotients of small
+# differences.
 ONE_STEP = frozenset({"LBFGS"})
 AMPLIFIED = frozenset({"['al']", "['ro']"})
 
 
 @dataclass(frozen=True)
 class Training:
-    """A sample: a few steps of an optimizer on a small network.
+    """A sample: several steps of an optimizer on a small network.
 
     Attributes:
-        parameters: two matrices and optionally a vector, on the CPU.
-        batch: the network's input and target, or indices into the first matrix; on the CPU.
+        parameters: two matrices and, optionally, a vector on the CPU.
+        batch: the network's input and target, or indices into the first matrix, on the CPU.
         arguments: the optimizer's keyword arguments.
     """
 
@@ -50,8 +51,8 @@ class Training:
 class OptimizerWay(Entry):
     """An optimizer in one of its implementations.
 
-    The entry trains a small network and compares the parameters and the state after the last step.
-    For the differentiable implementation, it compares one step and its derivatives.
+    The entry trains a small network. It compares the parameters and the state after the last step.
+    For the differentiable implementation, it compares a single step and its derivatives.
 
     Args:
         info: the database entry of the optimizer.
@@ -74,7 +75,7 @@ class OptimizerWay(Entry):
         return tolerances(self._info.decorators, dtype)
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Training]:
-        # The second matrix is transposed, to check that the optimizer respects strides.
+        # The second matrix is transposed, in order to check that the optimizer respects strides.
         parameters = [torch.randn(10, 5, dtype=dtype), torch.randn(3, 5, dtype=dtype).t()]
         if self._info.name in CONTIGUOUS_ONLY:
             parameters[1] = parameters[1].contiguous()
@@ -167,8 +168,9 @@ class OptimizerWay(Entry):
 def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
     """Makes torch treat `device` as the registered backend, even if it is the CPU.
 
-    torch decides by the backend's name whether steps can be capturable and whether foreach is the
-    default. The CPU must use the same implementation, because implementations round differently.
+    torch uses the backend's name to decide whether steps can be capturable and whether foreach is
+    the default. The CPU must use the same implementation as the device, because implementations
+    round differently.
     """
     return mock.patch.object(torch._C, "_get_privateuse1_backend_name", return_value=device.type)
 
@@ -176,7 +178,7 @@ def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
 def results(
     optimizer: Optimizer, parameters: list[Tensor], left_out: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Returns parameters and state by name, except the state whose path starts with `left_out`.
+    """Returns parameters and state by name. Omits the state whose path starts with `left_out`.
 
     A 0-dim tensor in the state is returned as a number, because torch may keep it on the CPU.
     """
@@ -195,7 +197,7 @@ def results(
 
 
 def optimizers() -> list[Entry]:
-    """Returns the entries of torch's optimizer database, one for each implementation."""
+    """Returns the entries of torch's optimizer database. Each implementation is an entry."""
     entries: list[Entry] = []
     for info in optim_db:
         ways = ["", *(["for_loop"] if info.supported_impls else []), *info.supported_impls]

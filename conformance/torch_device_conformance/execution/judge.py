@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Computes the verdict about a case. Runs in a worker."""
+"""Computes the verdict of a case. The code runs in a worker."""
 
 import re
 import time
@@ -51,17 +51,17 @@ from torch_device_conformance.verdict.verdict import (
     Verdict,
 )
 
-# Matches the messages with which torch and its kernels report a missing kernel or dtype.
+# Matches messages in which torch or its kernels report that a kernel or a dtype is missing.
 NOT_IMPLEMENTED = re.compile(
     r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
     r"|Backend doesn't support|You should register|device_allocator INTERNAL ASSERT FAILED"
     r"|Graph is not supported on|Unknown device type \w+ for Dlpack|Got unsupported ScalarType"
 )
 
-# The time in seconds after which `call_time` ends one measurement.
+# `call_time` ends a measurement after this many seconds.
 TIMED = 0.003
 
-# Modes whose calls must raise an error. They are not traced, because they have no route.
+# Calls in these modes must raise an error. They are not traced, because they have no route.
 REFUSALS = frozenset({"errors", "mixed_devices"})
 
 
@@ -70,12 +70,12 @@ class Settings:
     """The settings with which a worker runs cases.
 
     Attributes:
-        tier: name of the tier, which determines how many samples are run.
+        tier: name of the tier, which determines the number of samples.
         seed: seed for samples and random operators.
         threads: number of CPU threads in each worker.
-        timed: whether to time the eager operators that pass, on the device and on the CPU.
+        timed: whether to measure the eager operators that pass, on the device and on the CPU.
         modes: modules that add modes.
-        traced: whether to trace operators to determine their routes.
+        traced: whether to trace operators in order to determine their routes.
     """
 
     tier: str = "quick"
@@ -90,7 +90,7 @@ class Judge:
     """Computes verdicts about a subject.
 
     Args:
-        subject: the subject; it is loaded into this process.
+        subject: the subject, which is loaded into this process.
         settings: settings of the run.
     """
 
@@ -148,8 +148,8 @@ class Judge:
             )
             run = self._run(entry, made)
             if agrees:
-                route, routes = self._observer.routes(run)
-                verdict = replace(verdict, verdict=route, routes=routes)
+                observed, routes = self._observer.routes(run)
+                verdict = replace(verdict, verdict=observed, routes=routes)
             else:
                 # A failure counts against the requested operator, not against those that it calls.
                 verdict = replace(verdict, routes=self._observer.outermost(run))
@@ -163,7 +163,7 @@ class Judge:
     def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
         """Returns a function that runs the sample with the most elements.
 
-        The larger the sample, the clearer it is whether a copy to the host indicates a fallback.
+        With a large sample, a copy to the host is a clear sign of a fallback.
         """
         sample = max(made, key=elements)
 
@@ -209,9 +209,9 @@ OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
 
 
 def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
-    """Returns the time of an operator call in microseconds.
+    """Returns the mean time of an operator call in microseconds.
 
-    This is the mean over many calls and one synchronization, in the best of three measurements.
+    Each of three measurements covers many calls and one synchronization. The best one counts.
     """
     arguments = entry.copy(sample, device)
     with torch.no_grad():
@@ -235,7 +235,7 @@ def elements(sample: Any) -> int:
 
 
 def verdict_of(evidence: Evidence) -> str:
-    """Returns the verdict for a comparison whose results did not agree."""
+    """Returns the verdict for a comparison that did not find agreement."""
     if evidence.status == CPU_FAILS:
         return NO_REFERENCE
     if evidence.kind == ACCEPTS:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cases of each tier. They depend only on the version of torch, not on the subject.
+"""The cases of each tier. They depend only on torch's version, and not on the subject.
 
-The denominator is therefore fixed: a feature that a subject lacks counts as missing.
+The denominator is therefore fixed. A feature that a subject lacks counts as missing.
 """
 
 import functools
@@ -14,7 +14,8 @@ from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.mode.modes import DTYPES, SUITES, entries, load
 from torch_device_conformance.verdict.verdict import Case
 
-# The dtypes in order of preference, for parts that test one dtype per entry.
+# The dtypes in order of preference. Parts that test one dtype per entry use the first one
+# supported.
 FIRST = ("float32", "complex64", "int64", "bool", "float64")
 
 
@@ -25,7 +26,7 @@ class Part:
     Attributes:
         suite: the suite.
         modes: the modes, which belong to the suite.
-        dtypes: dtypes of the samples; if empty, one dtype is tested per entry.
+        dtypes: dtypes of the samples. If empty, one dtype is tested per entry.
     """
 
     suite: str
@@ -35,12 +36,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Tier:
-    """A selection of cases, and how thoroughly each is run.
+    """A selection of cases, and settings for how thoroughly each case is run.
 
     Attributes:
         purpose: when to run the tier, and how long it takes.
-        parts: the cases apart from the contract, which is in every tier; None for all modes.
-        samples: maximum number of samples per entry; None for all.
+        parts: the cases in addition to the contract, which every tier contains; None for all modes.
+        samples: maximum number of samples per entry, or None for all.
         distributions: whether to compare the distributions of random operators.
     """
 
@@ -50,7 +51,7 @@ class Tier:
     distributions: bool
 
     def depth(self, seed: int) -> Depth:
-        """Returns the depth to which entries of the tier are compared."""
+        """Returns how thoroughly entries of the tier are compared."""
         return Depth(self.samples, seed, self.distributions)
 
 
@@ -104,7 +105,7 @@ TIERS: Mapping[str, Tier] = {
 
 @functools.cache
 def cases(tier: str, modes: tuple[str, ...] = ()) -> Sequence[Case]:
-    """Returns the cases of a tier, always in the same order, starting with the contract.
+    """Returns the cases of a tier in a fixed order that starts with the contract.
 
     Args:
         tier: name of the tier.

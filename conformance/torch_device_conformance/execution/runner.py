@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs cases in processes. A crash or a hang is the verdict of its case, and the run continues.
+"""Runs cases in processes. A crash or hang becomes the verdict of its case, and the run continues.
 
 One thread per process hands out cases and collects verdicts. A process is replaced if it died or
-did not answer in time. It is also replaced after a fixed number of cases, so that earlier cases
-affect few later ones.
+did not answer in time. It is also replaced after a fixed number of cases, to limit how many later
+cases an earlier one can affect.
 """
 
 import queue
@@ -26,7 +26,7 @@ class Limits:
 
     Attributes:
         jobs: number of worker processes.
-        seconds: time limit for a case; a contract row has its own limit.
+        seconds: time limit for a case. Contract rows have their own limits.
     """
 
     jobs: int = 2
@@ -34,7 +34,7 @@ class Limits:
 
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
-    """Groups the cases: one group for each contract area, then one for each other case."""
+    """Groups the cases. Each contract area is a group, and so is each other case."""
     areas: dict[str, list[Case]] = {}
     rest = []
     for case in cases:
@@ -56,11 +56,11 @@ def run(
     Args:
         cases: the cases to run.
         limits: limits of the run.
-        prepare: returns the function that judges a case; called in a worker.
+        prepare: function that returns the function that judges a case. Called in a worker.
         *arguments: arguments of prepare.
 
     Raises:
-        Died: a process ended before it judged a case, because the subject cannot be loaded.
+        Died: a process ended before it judged a case, because the subject could not be loaded.
     """
     waiting: queue.SimpleQueue[Sequence[Case]] = queue.SimpleQueue()
     done: queue.SimpleQueue[Verdict | BaseException] = queue.SimpleQueue()
@@ -71,7 +71,7 @@ def run(
     def work() -> None:
         try:
             _run_groups(waiting, limits, done.put, stop, prepare, *arguments)
-        except BaseException as error:  # otherwise the reader would wait forever
+        except BaseException as error:  # otherwise run() would wait forever
             done.put(error)
 
     for _ in range(min(limits.jobs, len(cases))):
@@ -102,7 +102,7 @@ def _run_groups(
                 group = waiting.get_nowait()
             except queue.Empty:
                 return
-            # Each contract area gets a process of its own.
+            # Each contract area runs in a separate process.
             if worker and (served >= SHARD or group[0].suite == "contract"):
                 worker.close()
                 worker = None
@@ -142,5 +142,5 @@ def _ask(
         return None, silent.answer or Verdict(
             case, HANG, str(silent), stack=silent.stacks, required=required, seconds=seconds
         )
-    except RuntimeError as error:  # an exception of the kit, not of the subject
+    except RuntimeError as error:  # an exception in the kit, not in the subject
         return worker, Verdict(case, CRASH, f"error in the kit: {error}", required=required)

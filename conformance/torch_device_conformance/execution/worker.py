@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A subprocess that answers one request at a time. A crash or a timeout is also an answer.
+"""A subprocess that answers one request at a time. Crashes and timeouts are answers, too.
 
 The parent owns the process and uses it from one thread. The process writes stderr to a file, so
-that the last output of a crashed process can be reported. Python's faulthandler writes the stacks
-of all threads to this file when the process crashes, and before the parent ends it after a timeout.
+that the parent can report the last output of a crashed process. Python's faulthandler writes the
+stacks of all threads to this file when the process crashes. It also does so after a timeout, before
+the parent ends the process.
 
-The process is a new interpreter, or it is forked from a fork server that has imported torch and its
-databases but has not loaded a device. A forked process starts in about ten milliseconds, inherits
-no threads and no device, and must load the installed backends itself (subject/subject.py).
+The process is either a new interpreter, or a fork of a server that has imported torch and its
+databases but has not loaded a device. A forked process starts in about ten milliseconds. It
+inherits neither threads nor a device, and must load the installed backends itself
+(subject/subject.py).
 """
 
 import faulthandler
@@ -25,7 +27,7 @@ from typing import Any, Generic, TypeVar
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
-# The time in seconds that a process has to write its stacks after a timeout.
+# After a timeout, a process has this many seconds to write its stacks.
 STACKS = 3.0
 
 # The time in seconds that a process has to exit once it has no more requests.
@@ -34,7 +36,7 @@ EXITING = 1.0
 # The time in seconds after which a process that has not prepared itself counts as hung.
 PREPARING = 600.0
 
-# The modules that the fork server imports: torch without any backend, and torch's databases.
+# The fork server imports these modules: torch without any backend, and torch's databases.
 PRELOADED = [
     "torch_device_conformance.subject.preloaded",
     "torch_device_conformance.execution.judge",
@@ -45,7 +47,7 @@ class Died(Exception):
     """The process ended instead of answering.
 
     Attributes:
-        cause: name of the signal that ended the process, its exit status, or "not ready ...".
+        cause: the signal that ended the process, its exit status, or "not ready ...".
         last_words: the end of the process's stderr output.
         answer: the last answer that arrived before, or None.
     """
@@ -72,10 +74,10 @@ class Silent(TimeoutError):
 
 
 class Worker(Generic[Request, Answer]):
-    """A process that answers requests by calling a function; the creator must close it.
+    """A process that calls a function to answer requests. Its creator must close it.
 
     Args:
-        prepare: function that is called once in the process with `arguments`, and returns the
+        prepare: function that is called once in the process with `arguments`, and that returns the
             function that answers. It must be importable by name. If it raises an exception, the
             process ends. The function that answers yields at least one answer; a later answer to
             the same request replaces the earlier ones.
@@ -83,7 +85,7 @@ class Worker(Generic[Request, Answer]):
         preloaded: whether the process is forked from the fork server.
 
     Attributes:
-        prepared: whether the parent knows that `prepare` has returned.
+        prepared: whether the parent has been informed that `prepare` has returned.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class Worker(Generic[Request, Answer]):
         self._process = context.Process(
             target=_serve,
             args=(theirs, self._stderr.name, dict(os.environ), prepare, arguments),
-            daemon=False,  # a case may start processes
+            daemon=False,  # a daemon could not start processes, but a case may do so
         )
         self._process.start()
         self.prepared = False
@@ -115,8 +117,8 @@ class Worker(Generic[Request, Answer]):
                 forever.
 
         Raises:
-            Died: the process ended, or `prepare` did not return; the worker is closed.
-            Silent: the timeout expired; the worker is closed.
+            Died: the process ended, or `prepare` did not return. The worker is closed.
+            Silent: the timeout expired. The worker is closed.
             RuntimeError: the function raised an exception. The worker stays alive.
         """
         answer: Any = None
@@ -176,7 +178,7 @@ class Worker(Generic[Request, Answer]):
         return self._stderr.read().decode(errors="replace").strip()
 
     def _stacks(self) -> str:
-        """Makes the process write its threads' stacks and end. Returns what it wrote."""
+        """Makes the process write its threads' stacks and end. Returns the text that it wrote."""
         pid = self._process.pid
         if pid is None or not self._process.is_alive():
             return self._last_words()
@@ -189,7 +191,7 @@ _lock = threading.Lock()
 
 
 def fork_server() -> ForkServerContext:
-    """Returns the multiprocessing context whose fork server imports the modules in PRELOADED."""
+    """Returns a multiprocessing context whose fork server has imported the modules in PRELOADED."""
     context = multiprocessing.get_context("forkserver")
     with _lock:
         context.set_forkserver_preload(PRELOADED)
@@ -209,16 +211,16 @@ def _serve(
     prepare: Callable[..., Callable[[Any], Iterator[Any]]],
     arguments: tuple[Any, ...],
 ) -> None:
-    """Runs in the process: answers requests until the parent closes its end of the pipe."""
+    """Runs in the process. Answers requests until the parent closes its end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    # A forked process inherits the environment with which the fork server was started.
+    # A forked process inherits the environment in which the fork server was started, so replace it.
     os.environ.clear()
     os.environ.update(environment)
     with open(stderr, "wb", buffering=0) as file:
         os.dup2(file.fileno(), 2)
     faulthandler.enable(file=2, all_threads=True)
     answer = prepare(*arguments)
-    connection.send(None)  # ready
+    connection.send(None)  # reports that the process is ready
     while True:
         try:
             request = connection.recv()

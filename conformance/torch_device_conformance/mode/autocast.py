@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks forward calls in an autocast region. Backward runs after the region, as in user programs.
+"""Checks forward calls in an autocast region. Backward runs outside, as in user programs.
 
-The CPU has its own autocast operator lists. For the reference run, torch's lists for devices
-replace them, with the casts in autocast_policies.py, so the CPU and the device must agree.
+The CPU has its own autocast lists of operators. For the reference run, they are replaced with
+torch's lists for devices, implemented by the casts in autocast_policies.py. The CPU and the device
+must therefore agree.
 """
 
 import functools
@@ -18,21 +19,21 @@ from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode import autocast_policies as policies
 from torch_device_conformance.mode.autocast_policies import Casts
 
-# The dtypes given to a sample's float32 tensors: unchanged, the region's dtype for all, or the
+# The dtypes of a sample's float32 tensors: unchanged, the region's dtype for all of them, or the
 # region's dtype for the first one only.
 VARIANTS = "float32", "lower", "mixed"
 
-# The maximum number of samples per entry, before VARIANTS.
+# The maximum number of samples per entry. Each sample is run in all VARIANTS.
 MOST = 12
 
 REFUSED = "aten::binary_cross_entropy"
 
-# The casts of the active regions on the CPU, the innermost last.
+# The casts of the regions that are active on the CPU. The innermost region is the last.
 _casts: list[Casts] = []
 
 
 class Autocast(Attempt):
-    """An operator called in an autocast region whose dtype is `lower`."""
+    """Calls an operator in an autocast region whose dtype is `lower`."""
 
     lower: torch.dtype
 
@@ -44,7 +45,7 @@ class Autocast(Attempt):
         return [self.variant(sample, name) for sample in made for name in VARIANTS]
 
     def variant(self, sample: SampleInput, name: str) -> SampleInput:
-        """Returns the sample with the dtypes of the variant `name`, one of VARIANTS."""
+        """Returns a sample with the dtypes of a variant. `name` is one of VARIANTS."""
         left = {"float32": 0, "mixed": 1}.get(name, -1)
 
         def change(leaf: Tensor) -> Tensor:
@@ -61,20 +62,20 @@ class Autocast(Attempt):
 
 
 class AutocastBfloat16(Autocast):
-    """An operator called in a bfloat16 region."""
+    """Calls an operator in a bfloat16 region."""
 
     lower = torch.bfloat16
 
 
 class AutocastFloat16(Autocast):
-    """An operator called in a float16 region."""
+    """Calls an operator in a float16 region."""
 
     lower = torch.float16
 
 
 @contextmanager
 def region(device: str, lower: torch.dtype) -> Iterator[None]:
-    """Enables autocast in the `with` block. On the CPU, uses torch's lists for devices."""
+    """Enables autocast in the `with` block. The CPU uses torch's lists for devices."""
     if device != "cpu":
         with torch.autocast(device, dtype=lower):
             yield
@@ -104,12 +105,12 @@ def replace_lists_of_the_cpu() -> torch.library.Library:
 
 
 def cast(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The CPU's autocast kernel: calls a listed operator with the casts of the innermost region."""
+    """The CPU's autocast kernel: calls an operator with the casts of the innermost region."""
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     with torch._C._ExcludeDispatchKeyGuard(key):
         return policies.call(name, _casts[-1], *args, **kwargs)
 
 
 def refuse(*args: Any, **kwargs: Any) -> Any:
-    """The CPU's autocast kernel for REFUSED: raises an error, because autocast is unsafe there."""
+    """The CPU's autocast kernel for unsafe operators (REFUSED), which raises an error."""
     raise RuntimeError(f"{REFUSED} is unsafe to autocast on any device")

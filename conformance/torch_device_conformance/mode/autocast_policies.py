@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What autocast must do with each operator: torch's operator lists, implemented in Python.
+"""What autocast must do with each operator: torch's lists of operators in Python.
 
-The lists are read from the torch header with which backends are compiled. `call` implements what
-each list does to a call, so that the CPU can compute the reference for a device.
+The lists are read from the torch header with which backends are compiled. `call` treats a call as
+its list requires, so that the CPU can compute the reference for a device.
 """
 
 import functools
@@ -22,7 +22,7 @@ FLOAT32_UNLESS_GIVEN = "FP32_SET_OPT_DTYPE"
 FLOAT32_APPENDED = "DIFFERENT_REDISPATCH_SIGNATURE"
 WIDEST = "PROMOTE"
 
-# For each overload without a dtype argument, the overload that has one.
+# Maps overloads without a dtype argument to the overload that has one.
 WITH_DTYPE = {
     "aten::norm.Scalar": "aten::norm.ScalarOpt_dtype",
     "aten::norm.ScalarOpt_dim": "aten::norm.ScalarOpt_dim_dtype",
@@ -31,8 +31,8 @@ WITH_DTYPE = {
 
 @functools.cache
 def lists() -> dict[str, str]:
-    """Maps each operator in torch's lists, as ``aten::name.overload``, to the list's name."""
-    # Join the lines of each macro, which end with a backslash.
+    """Maps each operator in torch's lists, as ``aten::name.overload``, to the name of its list."""
+    # Join the lines of each macro, because each line ends with a backslash.
     text = re.sub(r"\\\n", " ", HEADER.read_text())
     found: dict[str, str] = {}
     for policy in (LOWER, FLOAT32, FLOAT32_UNLESS_GIVEN, FLOAT32_APPENDED, WIDEST):
@@ -53,10 +53,10 @@ def overload(name: str) -> torch._ops.OpOverload:
 
 
 class Casts:
-    """Casts tensors of one device, and caches the casts of weights.
+    """Casts the tensors of one device, and caches the casts of weights.
 
     Args:
-        device: type of the device; other tensors are not changed.
+        device: type of the device. Tensors on other devices are not changed.
         lower: dtype of the region.
     """
 
@@ -75,7 +75,7 @@ class Casts:
         )
 
     def __call__(self, value: Any, dtype: torch.dtype) -> Any:
-        """Casts an argument to `dtype`; in a list, casts each tensor."""
+        """Casts an argument to `dtype`. If it is a list, casts each of its tensors."""
         if isinstance(value, (list, tuple)):
             return [self(element, dtype) for element in value]
         if not self.eligible(value) or value.dtype == dtype:
@@ -88,7 +88,7 @@ class Casts:
         return self.kept[value]
 
     def widest(self, values: Any) -> torch.dtype:
-        """Returns float32 if any of the tensors is float32, otherwise the region's dtype."""
+        """Returns float32 if any of the tensors has this dtype, otherwise the region's dtype."""
         result = self.lower
         for value in values:
             if isinstance(value, (list, tuple)):
@@ -98,14 +98,14 @@ class Casts:
             else:
                 continue
             if found not in (torch.float32, self.lower):
-                # Use torch's own text, because the messages are compared.
+                # Use the text of torch's error, because the messages are compared.
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
             result = torch.float32 if found == torch.float32 else result
         return result
 
 
 def call(name: str, casts: Casts, *args: Any, **kwargs: Any) -> Any:
-    """Calls a listed operator as its list requires. Must be called with autocast excluded.
+    """Calls an operator as its list requires. The caller must have disabled autocast.
 
     Args:
         name: name of the operator, ``aten::name.overload``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares the operator database under torch.compile on the device with eager mode on the CPU."""
+"""Compares operators under torch.compile on the device with eager mode on the CPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,16 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch_device_conformance.comparison.comparison import Difference, Run, spread
 from torch_device_conformance.database.operators import Operator
 
-# Settings that make dynamo capture data-dependent scalars and shapes. By default, it breaks the
-# graph there.
+# With these settings, dynamo captures scalars and shapes that depend on data. By default, they
+# break the graph.
 CAPTURE = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
 
 
 class Traced(Operator):
-    """An operator that torch.compile traces with its derivative. The traced operators run eagerly.
+    """Traces an operator and its derivative with torch.compile, and runs the traced operators.
 
-    Each sample is a separate graph. Random numbers of compiled graphs differ from those of eager
-    mode, so only their metadata are compared.
+    Each sample has a separate graph. The random numbers of compiled graphs differ from those of
+    eager mode, so only the metadata of random results are compared.
     """
 
     drawn = False
@@ -47,15 +47,15 @@ class Traced(Operator):
 
 
 class Compiled(Traced):
-    """An operator compiled with Inductor's kernels.
+    """Compiles an operator to Inductor's kernels.
 
-    Compilation takes seconds, so only the first sample of one dtype is run.
+    Compilation takes seconds, so each entry runs only its first sample, in one dtype.
     """
 
     backend = "inductor"
 
     def supports(self, dtype: torch.dtype) -> bool:
-        """Returns whether `dtype` is the one for which the operator is compiled."""
+        """Returns whether the operator is compiled for `dtype`."""
         first = next(filter(super().supports, (torch.float32, torch.int64, torch.complex64)), None)
         return dtype == first
 

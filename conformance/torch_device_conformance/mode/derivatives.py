@@ -12,7 +12,7 @@ from torch_device_conformance.database.operators import Attempt, changed_tensors
 
 
 class ForwardDerivative(Attempt):
-    """An operator with the forward-mode derivatives of its results in random directions."""
+    """Computes the forward-mode derivatives of an operator's results in random directions."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.backward(dtype) and self.op.supports_forward_ad
@@ -40,12 +40,12 @@ class ForwardDerivative(Attempt):
         return Run(found, {})
 
 
-# The factor by which tolerances are widened, because three passes accumulate rounding errors.
+# Tolerances are widened by this factor, because three passes accumulate rounding errors.
 PASSES = 30
 
 
 class SecondDerivative(Attempt):
-    """An operator whose gradients are differentiated again."""
+    """Differentiates the gradients of an operator again."""
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = super().tolerances(dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modes that call operators unchanged: forward only, and forward with backward."""
+"""Modes that call operators unchanged: only forward, or forward and backward."""
 
 from typing import Any
 
@@ -11,20 +11,20 @@ from torch_device_conformance.database.operators import Operator, changed_tensor
 
 
 class Forward(Operator):
-    """An operator called without gradients."""
+    """Calls an operator without gradients."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return list(self.op.sample_inputs("cpu", dtype, requires_grad=False))
 
 
 class Backward(Operator):
-    """An operator with the gradients of its inputs."""
+    """Calls an operator, and computes the gradients of its inputs."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.backward(dtype)
 
 
-# For each dtype, a wider dtype in which the CPU computes if it does not support the dtype.
+# If the CPU does not support a dtype, it computes the reference in this wider dtype.
 WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -38,7 +38,7 @@ WIDER = {
 
 
 class AcceleratorDtypes(Forward):
-    """An operator called with a dtype that OpInfo lists for CUDA but not for the CPU.
+    """Calls an operator with dtypes that OpInfo lists for CUDA but not for the CPU.
 
     The CPU computes the reference in a wider dtype.
     """

@@ -7,10 +7,11 @@ from torch_device_conformance.mode.timing import Punctual
 
 
 class Errors(Punctual):
-    """An operator called with the database's error inputs.
+    """Calls an operator with the database's error inputs.
 
-    The device must raise an error wherever the CPU does. The call itself must raise errors that do
-    not depend on data. The inputs have fixed dtypes, so the entries run for one dtype only.
+    The device must raise an error for each input that the CPU rejects. The call itself must raise
+    all errors that do not depend on data. The inputs have fixed dtypes, so each entry runs for one
+    dtype only.
     """
 
     raises = True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks operators on inputs that are not in torch's database.
+"""Checks operators on inputs that torch's database lacks.
 
-The inputs are derived from the database's samples, with different strides, sizes or dtypes, or with
-a pending conjugation or negation. If the CPU rejects an input, the device must reject it too.
+The inputs are derived from the database's samples. They have different strides, sizes or dtypes, or
+a lazy conjugation or negation. If the CPU rejects an input, the device must reject it too.
 """
 
 from abc import abstractmethod
@@ -17,12 +17,12 @@ from torch_device_conformance.comparison.comparison import spread
 from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode.timing import Punctual
 
-# The maximum number of samples per entry from which samples are derived.
+# The maximum number of samples per entry that other samples are derived from.
 MOST = 12
 
 
 class Derived(Attempt):
-    """Base class of the modes that derive samples from the database's samples."""
+    """Base class of modes that derive their samples from the database's samples."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return [
@@ -33,11 +33,11 @@ class Derived(Attempt):
 
     @abstractmethod
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
-        """Returns the samples derived from one sample of the database."""
+        """Returns the samples derived from a sample of the database."""
 
 
 class Layouts(Derived):
-    """An operator called with inputs that have gaps, are transposed with an offset, or expanded."""
+    """Calls an operator with inputs that have gaps, are transposed with an offset, or expanded."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         for layout in (noncontiguous_like, transposed, expanded):
@@ -45,7 +45,7 @@ class Layouts(Derived):
 
 
 class Sizes(Derived):
-    """An operator called with inputs that have no elements or no dimensions."""
+    """Calls an operator with inputs that have no elements or no dimensions."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         for size in (empty, last_empty, without_dimensions):
@@ -53,7 +53,7 @@ class Sizes(Derived):
 
 
 class Conjugates(Derived):
-    """An operator called with inputs whose lazy conjugation or negation bit is set."""
+    """Calls an operator with inputs whose lazy conjugation or negation bit is set."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         yield changed(sample, negated)
@@ -74,7 +74,7 @@ def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleIn
 
 
 def transposed(x: Tensor) -> Tensor:
-    """Returns the values of `x` at a storage offset of 1, with the first dimension innermost."""
+    """Returns the values of `x` with a storage offset of 1 and the first dimension innermost."""
     order = list(reversed(range(x.dim())))
     inner = x.permute(order).contiguous()
     whole = torch.cat([inner.flatten()[:1], inner.flatten()])
@@ -123,7 +123,7 @@ def both_lazy(x: Tensor) -> Tensor:
 
 
 class Dtypes(Punctual):
-    """An operator called with a dtype that the CPU does not support for it."""
+    """Calls an operator with dtypes that the CPU does not support for the operator."""
 
     raises = True
 

@@ -15,13 +15,14 @@ from torch_device_conformance.database.host_arguments import is_host_argument, p
 from torch_device_conformance.database.operators import STEERED_BY_CPU_TENSORS, named
 from torch_device_conformance.mode.timing import Punctual
 
-# The maximum number of samples per entry. Each sample is run once per tensor.
+# The maximum number of samples per entry. Each sample is run once for each of its tensors.
 MOST = 6
 
 OUT = "out= on the cpu"
 INPUTS = "out= on the device only"
 
-# Matches torch's error text for mixed devices, and the texts of functions that check on their own.
+# Matches torch's error text for mixed devices, and the texts of functions that perform this check
+# themselves.
 REFUSAL = re.compile(
     "Expected all tensors to be on the same device"
     "|Expected out tensor to have device"
@@ -37,11 +38,12 @@ REFUSED = "refused"
 
 
 class MixedDevices(Punctual):
-    """An operator called with one tensor, or out=, on the CPU and the others on the device.
+    """Calls an operator with one tensor, or out=, on the CPU and the others on the device.
 
-    If the CPU tensor has dimensions, the call must reject it with torch's text, unless
-    HOST_ARGUMENTS lists it. A 0-dim tensor counts as a scalar: binary operators must accept it, and
-    others may reject it. An accepted call must have the same result as on one device.
+    If the CPU tensor has dimensions, the call must reject it with torch's error text, unless
+    HOST_ARGUMENTS lists it. A 0-dim tensor counts as a scalar. Binary operators must accept it, and
+    other operators may reject it. An accepted call must have the same result as with all tensors on
+    one device.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -57,7 +59,7 @@ class MixedDevices(Punctual):
     def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
         wanted = self.wanted(sample)
         if device.type == "cpu":
-            self.raw(placed(sample, CPU, set()), seed)  # the device must also raise its error
+            self.raw(placed(sample, CPU, set()), seed)  # if this raises, the device must raise too
             return Run({"call": " or ".join(sorted(wanted))}, {})
         seen = self.verdict(sample, device, seed)
         return Run({"call": " or ".join(sorted(wanted)) if seen in wanted else seen}, {})
@@ -84,7 +86,7 @@ class MixedDevices(Punctual):
         return {place for place in positions(sample) if is_host_argument(self.name, place)}
 
     def verdict(self, sample: SampleInput, device: torch.device, seed: int) -> str:
-        """Calls the operator on the device. Returns ACCEPTED, REFUSED, or what went wrong."""
+        """Calls the operator on the device. Returns ACCEPTED, REFUSED, or the mistake as text."""
         always = self.always_on_host(sample)
         if always == set(positions(sample)) - {sample.name}:
             return REFUSED  # all arguments would be on the CPU

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modes by name. A mode is a way to call the entries of torch's databases."""
+"""All modes by name. A mode is a way to call the entries of torch's databases."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ from torch_device_conformance.mode.streams import OtherStream
 from torch_device_conformance.mode.writes import InPlace, Out
 from torch_device_conformance.subject.subject import import_module_or_file
 
-# For each suite and mode, the function that makes the entries.
+# Maps suites and modes to the function that creates the entries.
 Suites: TypeAlias = Mapping[str, Mapping[str, Callable[[], Iterable[Entry]]]]
 
 # The mode for dtypes that OpInfo lists only for CUDA.
@@ -44,7 +44,7 @@ OPERATOR_MODES: Mapping[str, type[Operator]] = {
     "compiled_inductor": Compiled,
 }
 
-# The modes of this process, to which `load` adds.
+# The modes in this process. `load` adds modes to them.
 SUITES: dict[str, dict[str, Callable[[], Iterable[Entry]]]] = {
     "op": {mode: functools.partial(operators, kind) for mode, kind in OPERATOR_MODES.items()},
     "module": {"train": modules},
@@ -76,7 +76,7 @@ class BadModes(ValueError):
 
 
 def load(names: Iterable[str]) -> None:
-    """Adds the modes that modules define to this process. Loading a module again has no effect.
+    """Adds the modes that modules define to this process. Repeated calls have no effect.
 
     A module defines SUITES, of type `Suites`, and optionally WORDING, a `Wording`. It must not load
     the device, because the process that plans a run also imports the module.
@@ -104,5 +104,5 @@ def load(names: Iterable[str]) -> None:
 
 @functools.cache
 def entries(suite: str, mode: str) -> Mapping[str, Entry]:
-    """Returns the entries of a suite in a mode, by name."""
+    """Returns a suite's entries in a mode, by name."""
     return {entry.name: entry for entry in SUITES[suite][mode]()}

@@ -9,10 +9,11 @@ from torch_device_conformance.subject.delay import keep_busy
 
 
 class OtherStream(Operator):
-    """An operator whose forward and backward run on a new stream.
+    """Runs an operator's forward and backward on a new stream.
 
-    They run after a delay if the backend has a delay kernel. The inputs are written and the results
-    are read on the current stream, with only the waits that torch requires of a program.
+    If the backend has a delay kernel, they run after a delay. The inputs are written and the
+    results are read on the current stream. The test contains only the waits that torch requires of
+    a program.
     """
 
     drawn = False

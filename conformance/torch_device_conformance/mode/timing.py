@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Determines whether an error is raised by the call or by the next synchronization."""
+"""Determines whether the call or the next synchronization raises an error."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +21,11 @@ from torch_device_conformance.subject.delay import keep_busy
 
 
 class Watch:
-    """Makes calls on a busy stream and synchronizes after each call.
+    """Makes calls on a busy stream, and synchronizes after each call.
 
     Attributes:
         device: the device to synchronize. Calls on the CPU are not changed.
-        late: whether an error was raised by a synchronization.
+        late: whether a synchronization raised an error.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -33,11 +33,11 @@ class Watch:
         self.late = False
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a function and synchronizes; raises the error of either."""
+        """Calls a function, and then synchronizes. Raises the error of either step."""
         if self.device.type == "cpu":
             return function(*args, **kwargs)
-        # Delay the call's kernels until the call has returned, so that a kernel error is never
-        # mistaken for an error that the call itself raises.
+        # Delay the kernels until the call has returned. A kernel error is then never mistaken for
+        # an error of the call itself.
         keep_busy(self.device)
         result = function(*args, **kwargs)
         try:
@@ -48,10 +48,10 @@ class Watch:
         return result
 
     def attempt(self, name: str, function: Callable[[], Run]) -> Run:
-        """Returns the run that a function returns, or a run with the error that it raised.
+        """Returns the run that a function returns, or a run with the error that it raises.
 
         Args:
-            name: name of the entry, with which errors that depend on data are looked up.
+            name: name of the entry, used to look up errors that depend on data.
             function: function that makes its calls through `call`.
         """
         try:
@@ -61,7 +61,7 @@ class Watch:
             return Run({}, {}, error.with_traceback(None), self.complaint(name, error))
 
     def complaint(self, name: str, error: Exception) -> str:
-        """Returns what is wrong with the time at which an error was raised, or an empty text."""
+        """Returns what is wrong with the time of an error, or an empty text if nothing is."""
         rules = wording()
         words = rules.addition.sub("", describe(error))
         if self.late and not depends_on_data(name, error):
@@ -72,7 +72,7 @@ class Watch:
 
 
 class Punctual(Attempt):
-    """An attempt whose errors must be raised by the call, except those that depend on data."""
+    """An attempt whose errors must be raised by the call, unless they depend on data."""
 
     watch = Watch(torch.device("cpu"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks operators that write to the caller's tensors: out= and in place."""
+"""Checks operators that write to the caller's tensors: with out=, or in place."""
 
 import re
 import warnings
@@ -35,12 +35,12 @@ def transposed(like: Tensor) -> Tensor:
 
 
 def complexified(like: Tensor) -> Tensor:
-    """Returns a complex128 tensor shaped like `like`."""
+    """Returns a complex128 tensor with the shape of `like`."""
     return torch.full_like(like, FILL, dtype=torch.complex128)
 
 
-# Functions that make an out= tensor from the result of a call without out=. They fill it with FILL,
-# so that the comparison finds elements that the operator does not write.
+# Functions that create an out= tensor from the result of a call without out=. They fill it with
+# FILL, so that the comparison detects elements that the operator does not write.
 WAYS: dict[str, Callable[[Tensor], Tensor]] = {
     "right": lambda like: torch.full_like(like, FILL),
     "transposed": transposed,
@@ -58,14 +58,14 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 RESIZED = frozenset({"without elements", "too large"})
 
-# The name of a sample whose out= tensor starts one element after the input, in the same memory. The
-# operator either raises an error, or its result is undefined.
+# The name of a sample whose out= tensor overlaps the input: it starts one element later. The
+# operator may either raise an error, or return an undefined result.
 OVERLAPPING = "overlapping the input"
 
 
 @contextmanager
 def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
-    """Records the warnings from the `with` block and from the kernels launched in it."""
+    """Records the warnings of the `with` block and of the kernels that are launched in it."""
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -84,10 +84,10 @@ def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
 
 
 class Out(Punctual):
-    """An operator called with out= tensors of every layout, dtype and size in `WAYS`.
+    """Calls an operator with out= tensors of every layout, dtype and size in `WAYS`.
 
     An out= tensor of the right size must keep its memory and strides. Any other out= tensor must be
-    resized, with a warning if it had elements.
+    resized. If it had elements, there must be a warning.
     """
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -115,8 +115,8 @@ class Out(Punctual):
         for number, leaf in enumerate(tree_leaves(result)):
             found[f"result {number} is given"] = number < len(targets) and leaf is targets[number]
         for number, (leaf, (pointer, version)) in enumerate(zip(targets, before, strict=True)):
-            # torch resizes tensors of other devices through the dispatcher, which increases the
-            # version.
+            # On devices other than the CPU, torch resizes through the dispatcher, which increases
+            # the version.
             if sample.name not in RESIZED:
                 found[f"version {number}"] = leaf._version - version
                 found[f"memory {number} kept"] = leaf.data_ptr() == pointer
@@ -125,7 +125,7 @@ class Out(Punctual):
         return Run(found, {})
 
     def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
-        """Passes an out= that overlaps the input, and compares only whether the call raises."""
+        """Passes an out= tensor that overlaps the input. Compares only whether the call raises."""
         arguments = self.copy(sample, device)
         first = arguments.input
         if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
@@ -139,7 +139,7 @@ class Out(Punctual):
 
 
 class InPlace(Punctual):
-    """The in-place variant of an operator, which writes to its first argument."""
+    """Calls the in-place variant of an operator, which writes to its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.get_inplace() is not None
@@ -148,7 +148,8 @@ class InPlace(Punctual):
         made = super().samples(dtype, device)
         plain = [changed_tensors(sample, Tensor.detach) for sample in made]
         few = spread(plain, 5)
-        # A tier with few samples takes the last one, so it must be one that the CPU accepts.
+        # A tier with few samples always includes the last one, so the CPU must accept the last
+        # sample.
         layouts = [changed(sample, way) for way in (expanded, noncontiguous_like) for sample in few]
         return [sample for sample in made if differentiable(sample)] + plain + layouts
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries for a recorded model: one for the whole model, and one for each overload that it calls.
+"""The entries for a recorded model: the whole model, and each overload that it calls.
 
-Each entry runs the same samples on the device and on the CPU, and the results are compared.
+Each entry runs the same samples on the device and on the CPU, and compares the results.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,13 +24,13 @@ WHOLE = "whole"
 
 
 def cases(recording: Recording) -> list[Case]:
-    """Returns the cases of a recording: the whole model, then each overload per phase and dtype."""
+    """Returns a recording's cases: the whole model, then each overload per phase and dtype."""
     whole = Case("model", WHOLE, "float32", recording.name)
     return [whole, *(Case("model", p, dtype, name) for p, name, dtype in recording.calls)]
 
 
 class Recorded(Entry):
-    """One overload of an operator, whose samples are the calls recorded from the model."""
+    """One overload of an operator. Its samples are the calls recorded from the model."""
 
     drawn = False
 
@@ -47,7 +47,8 @@ class Recorded(Entry):
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         inexact = dtype.is_floating_point or dtype.is_complex
         rtol, atol = default_tolerances(dtype if inexact else torch.float32)
-        # A model has larger shapes than op_db, so its sums are longer and round more.
+        # A model has larger shapes than op_db, so it adds more numbers and accumulates more
+        # rounding errors.
         return 10 * rtol, 10 * atol
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
@@ -70,7 +71,7 @@ class Recorded(Entry):
 
 
 def fill(signature: Signature) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of a recorded call, with random values in floating-point tensors."""
+    """Returns the arguments of a recorded call. Floating-point tensors have random values."""
     made: dict[int, Tensor] = {}
 
     def value(leaf: Any) -> Any:
@@ -91,8 +92,8 @@ def fill(signature: Signature) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def tensor_of(argument: Argument) -> Tensor:
     """Returns a tensor with the recorded shape, strides and dtype.
 
-    If no values were recorded, a floating-point tensor gets random values in [0.1, 1), which are
-    valid even for operators such as log and sqrt, and an integer tensor gets zeros.
+    If no values were recorded, an integer tensor contains zeros. A floating-point tensor contains
+    random values in [0.1, 1), which are valid even for operators such as log and sqrt.
     """
     result = torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype)
     if argument.values is not None:
@@ -101,7 +102,7 @@ def tensor_of(argument: Argument) -> Tensor:
         source = make_tensor(argument.shape, dtype=argument.dtype, device="cpu", low=0.1, high=1)
     else:
         source = torch.zeros(argument.shape, dtype=argument.dtype)
-    if 0 in argument.strides:  # expanded
+    if 0 in argument.strides:  # an expanded tensor
         base = source
         for dim, stride in enumerate(argument.strides):
             base = base.narrow(dim, 0, min(1, base.shape[dim])) if stride == 0 else base
@@ -128,13 +129,13 @@ class Whole(Entry):
         return [None]
 
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
-        torch.manual_seed(0)  # makes the weights independent of the seed
+        torch.manual_seed(0)  # the weights must not depend on the seed
         found = step(self.model, device, lambda phase: seeded(phase, seed))
         return Run(found, {})
 
 
 def seeded(phase: str, seed: int) -> None:
-    """Seeds a step's random numbers when its forward phase starts, after the weights were made."""
+    """Seeds random numbers when the forward phase starts, after the weights have been created."""
     if phase == "forward":
         torch.manual_seed(seed)
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Records the operators of a user's model: forward, loss, backward and an optimizer step.
+"""Records the operators that a user's model calls in one training step.
 
 The model is a Python file that defines these functions:
 
 - ``model()`` returns a module on the CPU.
 - ``inputs()`` returns a tuple with the arguments of the forward call, on the CPU.
-- ``loss(output)`` returns a 0-dim tensor; the default is the sum of all outputs. The device is
-  torch's default device during the call, so that targets are made there.
-- ``optimizer(parameters)`` returns an optimizer, or None to skip the step; the default is SGD.
+- ``loss(output)`` returns a 0-dim tensor. The default is the sum of all outputs. During this call,
+  the device is torch's default device, so that the function creates targets there.
+- ``optimizer(parameters)`` returns an optimizer, or None to skip the step. The default is SGD.
 
-The model is recorded on the CPU, or on the device "meta", which needs no memory but has no values.
-Neither needs the device under test.
+The model is recorded on the CPU or on the device "meta", which needs no memory but has no values.
+Neither of them needs the device under test.
 """
 
 import importlib.util
@@ -28,12 +28,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 PHASES = ("forward", "backward", "optimizer")
 
-# The values of integer tensors with more elements than this are not recorded.
+# The values of larger integer tensors are not recorded.
 MOST_VALUES = 1 << 16
 
 
 class BadModel(Exception):
-    """Raised if a file does not define a model that can be recorded. The message has the reason."""
+    """Raised if a file defines no model that can be recorded. The message contains the reason."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Argument:
         dtype: dtype of the tensor.
         shape: shape of the tensor.
         strides: strides of the tensor.
-        values: values of an integer or bool tensor, which may be an index; None if not recorded.
+        values: values of an integer or bool tensor, which may be an index, or None if not recorded.
     """
 
     dtype: torch.dtype
@@ -91,7 +91,7 @@ class Recording:
     calls: dict[tuple[str, str, str], list[Signature]] = field(default_factory=dict)
 
     def add(self, phase: str, name: str, args: Any, kwargs: Any) -> None:
-        """Adds a call, or increases an earlier call's count if only tensor values differ."""
+        """Adds a call. If only tensor values differ from an earlier call, increases its count."""
         taken: dict[int, Argument] = {}
 
         def abstract(value: Any) -> Any:
@@ -112,7 +112,7 @@ class Recording:
         found.append(made)
 
     def overloads(self) -> dict[str, int]:
-        """Returns the number of calls to each overload, the most frequent first."""
+        """Returns the number of calls of each overload. The most frequent one is the first."""
         total: dict[str, int] = {}
         for (_, name, _), signatures in self.calls.items():
             total[name] = total.get(name, 0) + sum(s.calls for s in signatures)
@@ -120,7 +120,7 @@ class Recording:
 
 
 def argument(x: Tensor) -> Argument:
-    """Returns the description of a tensor argument."""
+    """Returns a description of a tensor argument."""
     kept = x.dtype in INTEGERS and x.device.type != "meta" and x.numel() <= MOST_VALUES
     values = x.detach().clone() if kept else None
     return Argument(x.dtype, tuple(x.shape), tuple(x.stride()), values)
@@ -130,7 +130,7 @@ INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.in
 
 
 def like(a: Signature, b: Signature) -> bool:
-    """Returns whether two calls differ at most in tensor values."""
+    """Returns whether two calls are the same except for tensor values."""
 
     def key(signature: Signature) -> str:
         return repr(
@@ -144,7 +144,7 @@ def like(a: Signature, b: Signature) -> bool:
 
 
 class Recorder(TorchDispatchMode):
-    """A mode that adds operator calls to a recording; `phase` is the current phase."""
+    """Adds all operator calls to a recording while active. `phase` is the current phase."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -195,7 +195,7 @@ def load(path: Path) -> Model:
 def step(
     model: Model, device: torch.device, phase: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Runs forward, backward and the optimizer on a device.
+    """Runs a training step on a device: forward, backward and the optimizer.
 
     Args:
         model: the model to run.
@@ -232,7 +232,7 @@ def step(
 
 
 def optimizer_of(model: Model, module: nn.Module) -> torch.optim.Optimizer | None:
-    """Returns a model's optimizer, or None if it has no parameters or its file returns None."""
+    """Returns a model's optimizer, or None if there are no parameters or the file returns None."""
     parameters = [leaf for leaf in module.parameters() if leaf.requires_grad]
     if not parameters:
         return None
@@ -267,7 +267,7 @@ def record(model: Model, place: str = "cpu") -> Recording:
 
 @contextmanager
 def moved_quietly(recorder: Recorder) -> Iterator[None]:
-    """Removes the calls made in the `with` block before the first phase: they create the model."""
+    """Removes the calls of the `with` block before the first phase, which create the model."""
     recorder.phase = "setup"
     try:
         yield

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An SVG badge with the share of required rows that pass and of operators run by the device.
+"""An SVG badge with two shares: required rows that pass, and operators run by the device.
 
-A report without either, such as that of a model, has the share of its cases that pass.
+If a report contains neither, like that of a model, the badge shows the share of cases that pass.
 """
 
 from xml.sax.saxutils import escape

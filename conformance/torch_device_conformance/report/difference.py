@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The difference between two reports: what got worse and what got better."""
+"""The difference between two reports: what became worse, and what became better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from torch_device_conformance.verdict.verdict import (
     Case,
 )
 
-# The grade of each verdict; a higher grade is better. An operator that torch composes from native
-# ones counts as native.
+# The grade of each verdict. A higher grade is better. A composite operator counts as native,
+# because torch composes it from native operators.
 _GRADES = {NATIVE: 4, COMPOSITE: 4, FALLBACK: 3, MISSING: 2, **dict.fromkeys(ACCUSATIONS, 1)}
 
 
 @dataclass(frozen=True)
 class Change:
-    """A case whose verdict differs.
+    """A case whose verdicts in two reports differ.
 
     Attributes:
         case: a case that is in at least one of the reports.
@@ -43,10 +43,10 @@ class Difference:
     """The differences between two reports.
 
     Attributes:
-        regressions: cases that got worse.
-        improvements: cases that got better.
-        others: cases with a different kind of failure, or that were run for only one report.
-        overloads: aten overloads whose route got worse: (name, before, after).
+        regressions: cases that became worse.
+        improvements: cases that became better.
+        others: cases that fail in a different way, or that were run for only one report.
+        overloads: aten overloads whose route became worse: (name, before, after).
         provenance: versions and hashes that differ: (what, before, after).
     """
 
@@ -80,7 +80,7 @@ def difference(before: Report, after: Report) -> Difference:
 
 
 def _routes(before: Report, after: Report) -> list[tuple[str, str, str]]:
-    """Returns the overloads whose dispatch got worse."""
+    """Returns the overloads whose route became worse."""
     old, new = (
         dict(report.heading.get("description", {}).get("dispatch", {}))
         for report in (before, after)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generates the configuration for torch's own device-generic tests from the verdicts of a report.
 
-The result is a Python file for ``PrivateUse1TestBase.set_test_configs``. The tests run for all
-entries in the report. An entry that fails for some dtypes is skipped for these dtypes, with the
-verdicts as the reason.
+The configuration is a Python file for ``PrivateUse1TestBase.set_test_configs``. It makes the tests
+run for all entries in the report. If an entry fails for some dtypes, the tests skip it for these
+dtypes. The reason of the skip contains the verdicts.
 """
 
 from torch_device_conformance.report.report import Report

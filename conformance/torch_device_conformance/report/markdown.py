@@ -24,7 +24,7 @@ SUITES = {
 
 
 def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
-    """Returns a table in Markdown."""
+    """Returns a Markdown table."""
     names = list(header)
     rows_ = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     rows_ += [f"| {' | '.join(map(str, line))} |" for line in lines]
@@ -63,7 +63,7 @@ HEADER = (
 
 
 def works(report: Report) -> str:
-    """Returns the table "what works": a row for each suite and mode, and two for the contract."""
+    """Returns the table "what works": one row per suite and mode, and two rows for the contract."""
     lines: list[list[object]] = []
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in report.counted():
@@ -83,7 +83,7 @@ def works(report: Report) -> str:
 
 
 def contract(report: Report) -> str:
-    """Returns a table with each contract row's verdict, requirement and example."""
+    """Returns a table of the contract with the verdict, requirement and example of each row."""
     known = rows()
     lines = []
     for verdict in report.verdicts.values():
@@ -99,7 +99,7 @@ def contract(report: Report) -> str:
 
 
 def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
-    """Returns the whole report, with at most `most` entries in each list of cases."""
+    """Returns the whole report. Each list of cases has at most `most` entries."""
     heading = report.heading
     provenance = heading.get("description", {}).get("provenance", {})
     torch_version = provenance.get("torch", {}).get("version", "?")

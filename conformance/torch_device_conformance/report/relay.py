@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The result block for PyTorch's cross-repository CI relay (pytorch/rfcs#90).
 
-A downstream repository sends the block in its callback, in which `test_results` is free-form JSON.
+A downstream repository sends the block in its callback. The field `test_results` of the block is
+free-form JSON.
 """
 
 import json

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report, which consists of a heading and the verdicts of a run, and its JSON file.
+"""A report, which consists of a heading and of a run's verdicts, and its JSON file.
 
-report/schema.json describes the JSON. A reader accepts every minor version of the schema's major
-version that it supports.
+report/schema.json describes the JSON. A reader accepts all minor versions of the major version that
+it supports.
 """
 
 import json
@@ -35,8 +35,8 @@ class Report:
     """The results of a run.
 
     Attributes:
-        heading: what was run and how, such as the device, the command, the tier and the seed.
-        verdicts: the verdict of each case that should have been run, or NOT_RUN.
+        heading: what was run, and how; for example the device, the command, the tier and the seed.
+        verdicts: the verdict of each case in the run's selection, or NOT_RUN.
     """
 
     heading: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Report:
 
     @property
     def scope(self) -> str:
-        """The tier as text, with a note if only some of its cases were selected."""
+        """The tier as text. A note is added if only some of its cases were selected."""
         return f"{self.heading['tier']}{', some cases' if self.heading.get('only') else ''}"
 
     def counted(self) -> list[Verdict]:
@@ -52,21 +52,21 @@ class Report:
         return [verdict for verdict in self.verdicts.values() if verdict.counts]
 
     def counts(self, suite: str | None = None) -> Counter[str]:
-        """Returns the number of cases with each verdict, in one suite or in all."""
+        """Returns the number of cases for each verdict, in one suite or in all suites."""
         return Counter(
             v.verdict for v in self.verdicts.values() if suite is None or v.case.suite == suite
         )
 
     def required(self) -> tuple[int, int]:
-        """Returns the number of required contract rows that pass, and that of all required rows."""
+        """Returns the number of required contract rows that pass, and of all required rows."""
         rows = [v for v in self.counted() if v.case.suite == "contract" and v.required]
         return sum(v.passes for v in rows), len(rows)
 
     def routes(self) -> dict[str, str]:
         """Returns how each aten overload reaches the device.
 
-        The dispatch table does not show which operators a composite one calls. It counts as a
-        fallback if each passing case that ran it also ran a fallback.
+        A composite operator calls other operators, which the dispatch table does not show. It
+        counts as a fallback if each passing case that called it also ran a fallback.
         """
         passing = [verdict for verdict in self.verdicts.values() if verdict.passes]
         ran = {name for verdict in passing for name in verdict.routes}
@@ -80,7 +80,7 @@ class Report:
     def overloads(self) -> dict[str, dict[str, Any]]:
         """Returns the route of each aten overload, and its worst verdict by mode and dtype.
 
-        A case that passes counts for every overload that ran in it. A case that fails counts only
+        If a case passes, it counts for every overload that ran in it. If it fails, it counts only
         against the overloads that it called directly.
         """
         routes = dict(self.heading.get("description", {}).get("dispatch", {}))
@@ -104,13 +104,13 @@ class Report:
 
 
 def complete(cases: Iterable[Case], verdicts: Iterable[Verdict]) -> dict[Case, Verdict]:
-    """Returns a verdict for each case, in the order of `cases`: NOT_RUN if `verdicts` has none."""
+    """Returns a verdict for each of `cases`, in order. The verdict is NOT_RUN if there is none."""
     have = {verdict.case: verdict for verdict in verdicts}
     return {case: have.get(case) or Verdict(case, NOT_RUN) for case in cases}
 
 
 def records(report: Report, waivers: Waivers) -> dict[str, Any]:
-    """Returns a report's verdicts as JSON objects, with marks if they fail the run or are waived.
+    """Returns verdicts as JSON objects. Marks those that fail the run and those that are waived.
 
     Returns:
         The schema's fields `verdicts` and `routes`. A verdict refers to its routes by position.
@@ -153,7 +153,7 @@ def load(path: Path) -> Report:
     """Reads a report.
 
     Raises:
-        BadReport: the file is not a report, or has a different major version.
+        BadReport: the file is not a report, or it has a different major version.
     """
     try:
         content = dict(json.loads(path.read_text()))
@@ -180,13 +180,13 @@ def load(path: Path) -> Report:
 
 
 class Journal:
-    """A file with the verdicts of a run, from which a stopped run can be resumed.
+    """A file that contains a run's verdicts, so that a stopped run can be resumed.
 
-    Each verdict is written as one line as soon as it arrives.
+    Each verdict is written as one line when it arrives.
 
     Args:
         path: path of the file.
-        heading: description of the run. A run can be resumed only with the same heading.
+        heading: description of the run. Only a run with the same heading can be resumed.
     """
 
     def __init__(self, path: Path, heading: Mapping[str, Any]) -> None:
@@ -194,7 +194,7 @@ class Journal:
         self._heading = json.dumps(heading, sort_keys=True)
 
     def read(self) -> list[Verdict]:
-        """Returns the verdicts of an earlier run. Ignores an incomplete last line.
+        """Returns the verdicts of an earlier run. An incomplete last line is ignored.
 
         Raises:
             BadReport: the earlier run had a different heading.
@@ -216,7 +216,7 @@ class Journal:
         return found
 
     def start(self, verdicts: Iterable[Verdict]) -> None:
-        """Writes a new file with the heading and `verdicts`."""
+        """Starts a new file with the heading and `verdicts`."""
         with self._path.open("w") as file:
             file.write(self._heading + "\n")
         for verdict in verdicts:
@@ -229,7 +229,7 @@ class Journal:
 
 
 def percent(part: int, whole: int) -> str:
-    """Returns a share as text. Never rounds a smaller share up to 100%."""
+    """Returns a share as text. Shares below 100% are never rounded up to 100%."""
     if not whole:
         return "nothing"
     share = 100 * part / whole

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Waivers, and the rules that decide whether a run fails.
 
-A waiver accepts known verdicts until a date, and gives a reason.
+A waiver accepts known verdicts until a date, and states the reason.
 
 The format is TOML::
 
@@ -11,8 +11,9 @@ The format is TOML::
     reason = "the solver of driver 3.1 rounds to float16: ticket 1234"
     expires = 2027-03-31
 
-`cases` may be a list of patterns, and `expires` may be "never". If the verdict "not-run" is waived,
-the case is not run. A run reports the waivers that have expired or that no case needs.
+`cases` may be a list of patterns, and `expires` may be "never". If a waiver accepts the verdict
+"not-run" for a case, the case is not run. A run reports waivers that have expired, and waivers that
+no case needs.
 """
 
 import datetime
@@ -75,8 +76,8 @@ class Waivers:
 
     Attributes:
         waivers: the waivers, in the order of the file.
-        strict: whether anything missing and any waived case that passes fail the run.
-        today: the day that decides which waivers have expired.
+        strict: whether missing features, and waived cases that pass, also fail the run.
+        today: the date that decides which waivers have expired.
     """
 
     waivers: Sequence[Waiver] = ()
@@ -88,7 +89,7 @@ class Waivers:
         return _any_of([pattern for waiver in self.waivers for pattern in waiver.cases])
 
     def names(self, case: Case) -> bool:
-        """Returns whether any waiver names a case. Matches all patterns at once, for speed."""
+        """Returns whether any waiver names a case. All patterns are matched together, for speed."""
         return bool(self.waivers) and self._pattern.match(str(case)) is not None
 
     def reason(self, verdict: Verdict) -> str | None:
@@ -98,11 +99,11 @@ class Waivers:
         return next((w.reason for w in self.waivers if w.covers(verdict, self.today)), None)
 
     def leaves_out(self, case: Case) -> bool:
-        """Returns whether a waiver excludes a case from the run."""
+        """Returns whether a waiver excludes the case from runs."""
         return self.reason(Verdict(case, NOT_RUN)) is not None
 
     def fails(self, verdict: Verdict) -> bool:
-        """Returns whether a verdict fails the run, for the exit status and every report format."""
+        """Returns whether a verdict fails the run. All report formats use this."""
         if verdict.passes:
             return self.strict and self.names(verdict.case)
         if self.reason(verdict) is not None:
@@ -112,7 +113,7 @@ class Waivers:
         return verdict.accuses or verdict.verdict == NOT_RUN
 
     def failures(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
-        """Returns the verdicts that fail the run, with the cases that were not run at the end."""
+        """Returns the verdicts that fail the run. Those of cases that were not run come last."""
         found = [verdict for verdict in verdicts if self.fails(verdict)]
         return sorted(found, key=lambda verdict: verdict.verdict == NOT_RUN)
 
@@ -136,7 +137,7 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
     Args:
         path: the file.
         strict: as in `Waivers`.
-        today: as in `Waivers`; by default the current day.
+        today: as in `Waivers`. The default is the current date.
 
     Raises:
         BadWaivers: the file is not valid, or a waiver lacks a field.
@@ -171,12 +172,12 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
 
 
 def failure(verdict: Verdict) -> str:
-    """Returns in one line why a verdict fails a run."""
+    """Returns a line that explains why a verdict fails a run."""
     if verdict.passes:
         return "the case passes although a waiver names it"
     return verdict.message.partition("\n")[0]
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Returns a regular expression that matches if any of the shell patterns does."""
+    """Returns a regular expression that matches if any of the shell patterns matches."""
     return re.compile("|".join(map(fnmatch.translate, patterns)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports torch without the installed backends.
+"""Imports torch without loading the installed backends.
 
-The fork server imports this module for all of its processes, and so does the program itself.
+The fork server imports this module for all of its processes. The main program imports it too.
 """
 
 import os
@@ -14,8 +14,8 @@ pending = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "0" and "torch
 
 _before = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-# torch logs a line to stderr for each execution trace. These lines would hide the last output of a
-# crashed process, which the parent reads from stderr.
+# torch logs a line to stderr for each execution trace. The parent reads the last output of a
+# crashed process from stderr, and these lines would hide it.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch  # noqa: E402, F401

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The provenance of a report: the versions and hashes of torch, backend and kit, and the machine.
+"""The provenance of a report: versions and hashes of torch, backend and kit; the machine.
 
-Two reports with the same hashes and seed tested the same software.
+If two reports have the same hashes and seed, they tested the same software.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ import torch
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.version import VERSION
 
-# Suffixes of the files in a package that count toward its hash.
+# A package's hash includes the files with these suffixes.
 SUFFIXES = frozenset({".py", ".so", ".pyd", ".json", ".yaml"})
 
 
 def files_hash(files: Iterable[Path], root: Path) -> str:
-    """Returns a SHA-256 hash of the files' contents and of their names relative to `root`."""
+    """Returns a SHA-256 hash of files: of their contents, and of their paths relative to `root`."""
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(str(file.relative_to(root)).encode())
@@ -38,13 +38,14 @@ def package_hash(folder: Path) -> str:
 
 
 def torch_hash() -> str:
-    """Returns the SHA-256 hash of the file RECORD in torch's wheel, which has each file's hash.
+    """Returns the SHA-256 hash of the file RECORD in torch's wheel, which lists all file hashes.
 
-    Without a RECORD, returns the hash of the folder torch/_C, or "unknown" without this folder.
+    Without this file, returns the hash of the folder torch/_C, or "unknown" if there is no such
+    folder.
     """
     root = Path(torch.__file__).parent
     record = root.parent / f"torch-{torch.__version__}.dist-info" / "RECORD"
-    if record.exists():  # hashing the files, about a gigabyte, would take long
+    if record.exists():  # hashing the files themselves, about 1 GB, takes too long
         return hashlib.sha256(record.read_bytes()).hexdigest()
     return package_hash(root / "_C") if (root / "_C").is_dir() else "unknown"
 
@@ -54,7 +55,7 @@ def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
     module = getattr(torch, device.type, None)
     name = getattr(module, "__name__", "") if not subject.is_cpu else "torch"
     top = name.partition(".")[0] or device.type
-    # The object torch.<device> may have no name, because it need not be a module.
+    # torch.<device> may have no name, because it need not be a module.
     found: dict[str, Any] = {"module": name or ", ".join(Path(n).name for n in subject.imports)}
     try:
         found["version"] = importlib.metadata.version(top)
@@ -79,7 +80,7 @@ def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
 
 
 def provenance(subject: Subject, device: torch.device) -> dict[str, Any]:
-    """Returns the complete provenance for the report."""
+    """Returns the complete provenance for a report."""
     return {
         "torch": {"version": torch.__version__, "sha256": torch_hash()},
         "backend": backend(subject, device),

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Determines how operators run: in the subject's kernels, composed of others, or on the CPU.
 
-There are three kinds of evidence, of which the worst counts:
+There are three kinds of evidence. If they differ, the worst one counts:
 
-- the dispatch table, which shows what torch calls for an operator and the subject's key. The key's
-  boxed fallback runs the operator on the CPU.
-- copies of more than one element to the host inside an operator that is not itself a copy. They
-  reveal a registered kernel that computes on the CPU.
-- the backend's own fallback counter, if it has one.
+- The dispatch table shows what torch calls for an operator and the subject's dispatch key. If it
+  calls the key's boxed fallback, the operator runs on the CPU.
+- An operator that is not itself a copy may copy more than one element to the host. It then has a
+  registered kernel that computes on the CPU.
+- The backend may have its own fallback counter.
 
 torch's execution trace lists the operators that ran on the subject, with the device of each
-argument. It covers all threads, and the operators that kernels and the autograd engine call. The
-trace is recorded in a separate run, so it does not affect the runs that are compared. Copies that a
-kernel makes through its driver are not detected, because they bypass torch's dispatcher.
+argument. It covers all threads, and also the operators that kernels and the autograd engine call.
+The trace is recorded in a separate run, so it does not affect the runs that are compared. Copies
+that a kernel makes through its driver are not detected, because they bypass torch's dispatcher.
 """
 
 import functools
@@ -35,7 +35,7 @@ from torch_device_conformance.comparison.transfer import LABEL
 from torch_device_conformance.subject.subject import Subject, object_at
 from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE
 
-# Operators whose purpose includes copying values to the host.
+# The purpose of these operators includes copying values to the host.
 COPIES = frozenset(
     "aten::" + name
     for name in (
@@ -52,12 +52,13 @@ COPIES = frozenset(
     )
 )
 
-# The number of elements that a kernel may copy to the host, because many kernels read a scalar. A
-# larger copy indicates a fallback.
+# A kernel may copy this many elements to the host, because many kernels read a scalar. A larger
+# copy indicates a fallback.
 SCALAR = 1
 
 
-# Maps the kernel's origin, at the end of a line in torch's dispatch table, to the route.
+# In torch's dispatch table, a line ends with the origin of the kernel. Maps the origin to the
+# route.
 _SOURCES = {
     "kernel]": NATIVE,
     "backend fallback]": FALLBACK,
@@ -84,12 +85,12 @@ def route(name: str, key: str) -> str:
 
 
 def overloads() -> list[str]:
-    """Returns all overloads of aten operators in the installed torch: a fixed denominator."""
+    """Returns all overloads of aten operators in the installed torch, as a fixed denominator."""
     return sorted(n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
 
 
 def dispatch_key(device: torch.device) -> str:
-    """Returns the dispatch key for strided tensors on a device.
+    """Returns the dispatch key of strided tensors on a device.
 
     Raises:
         ValueError: torch has no dispatch key for the device.
@@ -110,8 +111,8 @@ class Call:
     Attributes:
         name: the overload, such as "aten::add.Tensor".
         parent: number of the enclosing call.
-        tensors: (device, elements, bytes per element) for each tensor argument and result.
-        on_subject: whether a tensor is on the subject's device or a device argument names it.
+        tensors: (device, elements, bytes per element) of each tensor argument and result.
+        on_subject: whether a tensor or a device argument refers to the subject's device.
         dtypes: dtypes of the tensor arguments, as in the trace.
     """
 
@@ -134,7 +135,7 @@ class Call:
 
 @dataclass
 class Trace:
-    """The operator calls of a run by number, and the backend's new fallbacks by operator."""
+    """A run's operator calls by number, and the backend's new fallbacks by operator."""
 
     calls: dict[int, Call] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
@@ -148,9 +149,9 @@ class Trace:
         return (c for c in self.on_subject() if c.parent not in self.calls)
 
     def host_copies(self, device: torch.device) -> dict[str, int]:
-        """Returns the size in bytes of the largest host copy that each overload made.
+        """Returns the size in bytes of the largest copy to the host that each overload made.
 
-        Contains only overloads that are not copies but copied more than a scalar to the host.
+        Contains only overloads that are not themselves copies but copied more than a scalar.
         """
         found: dict[str, int] = {}
         if device.type == "cpu":
@@ -177,13 +178,13 @@ def copies_to_host(call: Call, device: str) -> bool:
     places = [place.partition(":")[0] for place, _, _ in call.tensors]
     if device not in places or "cpu" not in places:
         return False
-    # The source of _copy_from is the first argument, that of copy_ the second.
+    # The source is the first argument of _copy_from, and the second argument of copy_.
     source = places[1] if call.packet == "aten::copy_" and len(places) > 1 else places[0]
     return source == device and max(n for _, n, _ in call.tensors) > SCALAR
 
 
 def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
-    """Yields each tensor's device, number of elements and bytes per element in a traced value."""
+    """Yields device, number of elements and bytes per element of each tensor in a trace value."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):
@@ -194,7 +195,7 @@ def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[int, Call]:
-    """Returns an execution trace's operator calls by number, except those that copy the samples."""
+    """Maps numbers to the operator calls in a trace, except those that only copy the samples."""
     found = {}
     nodes = list(nodes)
     parents = {node["id"]: node["ctrl_deps"] for node in nodes}
@@ -246,7 +247,8 @@ class Observer:
         """Runs a function. Returns its route to the device, and the routes of its operators."""
         trace = self.trace(function)
         found = {call.name: route(call.name, self._key) for call in trace.on_subject()}
-        # If the key has no kernel for an operator that ran, torch decomposed it at an earlier key.
+        # The key may have no kernel for an operator that ran. In this case, torch decomposed the
+        # operator at an earlier key.
         found = {name: COMPOSITE if way == MISSING else way for name, way in found.items()}
         for name in trace.host_copies(self.device):
             found[name] = FALLBACK

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device under test: its name, and how to register it with torch.
+"""The device under test: its name, and the way to register it with torch.
 
 A Subject can be pickled. Its `load` makes the device usable in the current process. Like torch,
-`load` imports the entry points in the group torch.backends, unless `autoload` is False.
+`load` imports the entry points of the group torch.backends, unless `autoload` is False.
 """
 
 import importlib
@@ -28,10 +28,10 @@ class Subject:
 
     Attributes:
         device: name of the device, optionally with an index: "npu", "npu:1", "cpu".
-        imports: modules, or paths of .py files, that register the device when they are imported.
+        imports: modules, or paths of .py files, that register the device on import.
         autoload: whether to load installed backends through their entry points.
-        fallback_counter: "MODULE:FUNCTION" for the function that returns the number of fallbacks
-            by operator; empty if the backend has no such function.
+        fallback_counter: "MODULE:FUNCTION" of a function that returns the number of fallbacks by
+            operator, or empty if the backend has no such function.
         environment: variables to set before the backend is loaded.
     """
 
@@ -45,7 +45,7 @@ class Subject:
     def is_cpu(self) -> bool:
         """Whether the device under test is the CPU.
 
-        If so, the kit compares the CPU with itself, which tests the kit.
+        If so, the kit compares the CPU with itself. This is a test of the kit.
         """
         return self.device.partition(":")[0] == "cpu"
 
@@ -104,7 +104,7 @@ def load_entry_points() -> None:
 
 
 def import_backend(name: str) -> ModuleType:
-    """Imports a backend's module by its name or by its file's path.
+    """Imports a backend's module, given by name or by the path of its file.
 
     Raises:
         NoSubject: the module does not exist, or its import fails.
@@ -116,7 +116,7 @@ def import_backend(name: str) -> ModuleType:
 
 
 def import_module_or_file(name: str) -> ModuleType:
-    """Imports a module by its name or by its file's path, once.
+    """Imports a module once, given by name or by the path of its file.
 
     Raises:
         ImportError: the module does not exist.
@@ -136,7 +136,7 @@ def import_module_or_file(name: str) -> ModuleType:
 
 
 def object_at(place: str) -> Any:
-    """Returns the object that "MODULE:NAME" names.
+    """Returns the object that the text "MODULE:NAME" names.
 
     Raises:
         NoSubject: the object does not exist.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A verdict: the result of one case on the subject, with evidence.
 
-Verdicts are sent between processes and stored in reports. They do not need torch.
+Verdicts are sent between processes and stored in reports, so they do not depend on torch.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ MEANING: Mapping[str, str] = {
     NOT_RUN: "the case was not run; never counts as a pass",
 }
 
-# The verdicts about a subject that does what is required.
+# With these verdicts, the subject does what is required.
 PASSES = frozenset({NATIVE, COMPOSITE, FALLBACK})
-# The verdicts about a subject that does something forbidden. Lacking a feature is not forbidden.
+# With these verdicts, the subject does something forbidden. Lacking a feature is not forbidden.
 ACCUSATIONS = frozenset({WRONG, RAISES_WRONGLY, ACCEPTS_WRONGLY, LATE_ERROR, CRASH, HANG})
 
-# The verdicts from best to worst, for `worst`.
+# The verdicts from best to worst, as used by `worst`.
 _ORDER = list(MEANING)
 
 
@@ -57,9 +57,9 @@ class Case:
     """What is tested: a row of the contract, or an entry of a database in one mode.
 
     Attributes:
-        suite: "op", "module", "optim", "contract", "model", or one of --modes.
+        suite: "op", "module", "optim", "contract", "model", or a suite added by --modes.
         mode: mode of the operator, or area of the contract.
-        dtype: dtype name of the samples; empty for the contract.
+        dtype: dtype name of the samples. Empty for the contract.
         name: name of the entry or the row.
     """
 
@@ -73,7 +73,7 @@ class Case:
 
 
 def parse_case(text: str) -> Case:
-    """Parses the identifier of a case, as in reports.
+    """Parses the identifier of a case, in the form that reports use.
 
     Raises:
         ValueError: the text is not an identifier.
@@ -95,19 +95,19 @@ class Verdict:
     Attributes:
         case: the case that was tested.
         verdict: a key of MEANING.
-        message: the evidence as text; its first line is a summary.
+        message: the evidence as text. Its first line is a summary.
         stack: stack of a crash, a hang or an exception.
         sample: dtypes, shapes and strides of the arguments that reproduce a difference.
         largest: the largest absolute difference between values.
         compared: what was compared: "values", the "distribution" of random values, or only
             "metadata", as for uninitialized memory.
         samples: number of samples that agree.
-        routes: the aten overloads that ran on the subject, with the route of each.
-        expected_by: "cpu", or "cuda" if only OpInfo's list for CUDA has the dtype.
-        required: whether torch itself depends on the row; only for contract rows.
+        routes: the aten overloads that ran on the subject, and the route of each.
+        expected_by: "cpu", or "cuda" if only OpInfo's list for CUDA contains the dtype.
+        required: whether torch itself depends on the row. Only contract rows have this field.
         seconds: duration, including the CPU runs.
-        device_us: microseconds of a call on the subject, if it was timed.
-        cpu_us: microseconds of the same call on the CPU.
+        device_us: duration of a call on the subject in microseconds, if it was measured.
+        cpu_us: duration of the same call on the CPU in microseconds.
     """
 
     case: Case
@@ -142,11 +142,11 @@ class Verdict:
 
     @property
     def slowdown(self) -> float:
-        """The time of a call on the subject divided by that on the CPU; 0 if it was not timed."""
+        """The time of a call on the subject, divided by that on the CPU, or 0 if not measured."""
         return self.device_us / self.cpu_us if self.cpu_us else 0.0
 
     def record(self) -> dict[str, Any]:
-        """Returns the verdict as a JSON object, without empty optional fields."""
+        """Returns the verdict as a JSON object. Optional fields that are empty are omitted."""
         found = asdict(self)
         found["case"] = str(self.case)
         kept = {"case", "verdict", "required", "seconds", "expected_by"}
@@ -156,12 +156,12 @@ class Verdict:
         return {key: value for key, value in found.items() if key in kept or value}
 
 
-# The fields of a record. A later minor version of the schema may add others.
+# The fields of a record. Later minor versions of the schema may add fields.
 _FIELDS = frozenset(field.name for field in fields(Verdict))
 
 
 def from_record(record: Mapping[str, Any]) -> Verdict:
-    """Restores a verdict from the result of `Verdict.record`. Ignores unknown fields."""
+    """Restores a verdict from the result of `Verdict.record`. Unknown fields are ignored."""
     found = {key: value for key, value in record.items() if key in _FIELDS}
     largest = found.get("largest")
     found["largest"] = None if largest is None else float(largest)
