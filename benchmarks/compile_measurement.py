@@ -9,14 +9,12 @@ function and exit.
 import importlib
 import os
 import statistics
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch_device_conformance.execution.worker import Worker
-from tqdm import tqdm
 
 from benchmarks.cases import Step
 from benchmarks.compile_cases import CompileCase, Compiler, case_named
@@ -35,23 +33,16 @@ COMPILERS: dict[str, Compiler] = {
 }
 
 
-def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
+def prepare(device: str, threads: int | None) -> Callable[[Window], Iterator[Timing]]:
     """Returns the function that times windows on one device. It is called in the worker.
 
     In this module, ``Window.device`` is a key of COMPILERS instead of a device.
     """
-    _leave_nothing()
 
     def make(window: Window) -> Step:
         return case_named(window.case).make(torch.device(device), COMPILERS[window.device])
 
     return answering(make, lambda _: device, threads, torch.compiler.reset)
-
-
-def _leave_nothing() -> None:
-    # torch shows progress with tqdm. tqdm's interprocess lock would leak when the worker is killed,
-    # so use a lock of this process.
-    tqdm.set_lock(threading.RLock())
 
 
 @dataclass(frozen=True)
@@ -67,7 +58,7 @@ class FirstCall:
     missed: int
 
 
-def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str], FirstCall]:
+def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str], Iterator[FirstCall]]:
     """Returns the function that compiles the case with a given name. Called in a new worker.
 
     Args:
@@ -76,7 +67,6 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
         cache: the folder for the compiler's caches.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-    _leave_nothing()
     if threads is not None:
         torch.set_num_threads(threads)
     importlib.import_module("torch._inductor.compile_fx")
@@ -86,7 +76,7 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
     counters = importlib.import_module("torch._dynamo.utils").counters
     counters.clear()
 
-    def answer(name: str) -> FirstCall:
+    def answer(name: str) -> Iterator[FirstCall]:
         step = case_named(name).make(torch.device(device), torch.compile)
         synchronize(device)
         start = time.perf_counter()
@@ -100,7 +90,7 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
             "fxgraph_cache_miss",
             "fxgraph_cache_bypass",
         )
-        return FirstCall(seconds, sum(counter[key] for counter in found for key in keys))
+        yield FirstCall(seconds, sum(counter[key] for counter in found for key in keys))
 
     return answer
 

@@ -101,7 +101,7 @@ def within(ratio: float, bound: float | None) -> bool | None:
     return None if bound is None else round(ratio, 2) <= bound
 
 
-def prepare(threads: int | None) -> Callable[[Window], Timing]:
+def prepare(threads: int | None) -> Callable[[Window], Iterator[Timing]]:
     """Returns the function that times windows. It is called in the worker.
 
     Args:
@@ -120,7 +120,7 @@ def answering(
     place: Callable[[Window], str],
     threads: int | None,
     forget: Callable[[], None] = lambda: None,
-) -> Callable[[Window], Timing]:
+) -> Callable[[Window], Iterator[Timing]]:
     """Returns the function that answers requests for windows. It caches the steps of one case.
 
     Args:
@@ -133,14 +133,14 @@ def answering(
         torch.set_num_threads(threads)
     steps: dict[tuple[str, str], Step] = {}
 
-    def answer(window: Window) -> Timing:
+    def answer(window: Window) -> Iterator[Timing]:
         key = window.case, window.device
         if any(case != window.case for case, _ in steps):
             steps.clear()
             forget()
         if key not in steps:
             steps[key] = make(window)
-        return timed(steps[key], place(window), window)
+        yield timed(steps[key], place(window), window)
 
     return answer
 

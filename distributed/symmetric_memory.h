@@ -11,8 +11,8 @@
 // each of its SymmetricMemory objects. When the last owner is destroyed, the memory and the
 // mappings of the peers' memory are released, but only after the work on the streams that used
 // them. These streams are the current stream and those on which operations on the memory were
-// enqueued. If the owner frees the memory, a peer's mapping stays valid for the peer. Any thread may
-// call these functions.
+// enqueued. If the owner frees the memory, a peer's mapping stays valid for the peer. Any thread
+// may call these functions.
 #ifndef DISTRIBUTED_SYMMETRIC_MEMORY_H_
 #define DISTRIBUTED_SYMMETRIC_MEMORY_H_
 

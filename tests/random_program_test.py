@@ -268,7 +268,7 @@ class Program(RuleBasedStateMachine):
                 self.keep(expected, found)
 
     def in_place(self, function: Operator, *chosen: int) -> None:
-        """Like ``both``, but for a function that changes its first argument. Keeps no result."""
+        """Like ``both``, for a function that changes its first argument. Keeps no result."""
         theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
         if len({tensor.device for tensor in ours}) == 1:
             self.call(attempt(function, *theirs), function, *ours)

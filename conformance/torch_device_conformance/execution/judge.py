@@ -143,9 +143,7 @@ class Judge:
             seconds=evidence.seconds,
         )
         if self._traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS:
-            yield replace(
-                verdict, message=f"{verdict.message} (its routes are unknown)".strip()
-            )
+            yield replace(verdict, message=f"{verdict.message} (its routes are unknown)".strip())
             run = self._run(entry, made)
             if agrees:
                 observed, routes = self._observer.routes(run)
