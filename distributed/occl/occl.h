@@ -121,12 +121,14 @@ OPENREG_API occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occl
 // Waits until all of this rank's operations are done. Afterwards, only occlCommDestroy may be
 // called.
 OPENREG_API occlResult_t occlCommFinalize(occlComm_t comm);
-// Releases what the communicator can do without until occlCommResume: the memory of this rank's
-// slots, and the mappings of the other ranks' devices. All ranks must call it. Waits until the
-// operations of all ranks are done. Until it resumes, operations return occlInvalidUsage, and so
-// does the replay of a graph.
+// Releases memory that the communicator does not need until occlCommResume: this rank's slots, and
+// the mappings of the other ranks' devices. All ranks must call it. Waits until the operations of
+// all ranks are done. Until occlCommResume, operations return occlInvalidUsage. A graph that
+// contains operations can be launched, but its kernel fails, and the next synchronization with the
+// stream returns orErrorLaunchFailure.
 OPENREG_API occlResult_t occlCommSuspend(occlComm_t comm);
-// Maps the other ranks' devices again. Each rank may call it at any time.
+// Maps the other ranks' devices again. Each rank may call it at any time, without waiting for the
+// other ranks.
 OPENREG_API occlResult_t occlCommResume(occlComm_t comm);
 
 // The memory that a communicator uses in this process, in bytes.
