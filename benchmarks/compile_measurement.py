@@ -58,7 +58,9 @@ class FirstCall:
     missed: int
 
 
-def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str], Iterator[FirstCall]]:
+def prepare_first(
+    device: str, threads: int | None, cache: str
+) -> Callable[[str], Iterator[FirstCall]]:
     """Returns the function that compiles the case with a given name. Called in a new worker.
 
     Args:

@@ -126,9 +126,11 @@ OPENREG_API occlResult_t occlCommFinalize(occlComm_t comm);
 // Waits until the operations of all ranks have finished. Then releases the memory that the
 // communicator does not need until occlCommResume: the memory of this rank's slots, and the
 // mappings of the other ranks' devices. All ranks must call it. Until occlCommResume, operations
-// and replays of captured operations return occlInvalidUsage.
+// return occlInvalidUsage. A graph that contains operations can be launched, but its kernel fails,
+// and the next synchronization with the stream returns orErrorLaunchFailure.
 OPENREG_API occlResult_t occlCommSuspend(occlComm_t comm);
-// Maps the other ranks' devices again. Each rank may call this function at any time.
+// Maps the other ranks' devices again. Each rank may call this function at any time, and it does
+// not wait for the other ranks.
 OPENREG_API occlResult_t occlCommResume(occlComm_t comm);
 
 // The memory that a communicator uses in this process, in bytes.

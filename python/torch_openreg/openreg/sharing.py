@@ -2,8 +2,8 @@
 """Shares the device's tensors and events between processes; see docs/sharing.md.
 
 ``torch.multiprocessing`` sends a storage as a handle to its memory, which the other process imports
-without a copy. torch's own reducers reduce tensors, parameters and modules to storages, so a
-reducer for storages is sufficient.
+without a copy. This module registers reducers for storages, for tensors and parameters, whose
+conjugate and negative bits torch's own reducer drops, and for events.
 """
 
 from multiprocessing import reduction
