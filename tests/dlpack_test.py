@@ -293,7 +293,7 @@ def test_wrong_streams() -> None:
         tensor.__dlpack__(stream=other)
     with pytest.raises(RuntimeError, match="belongs to device openreg:1"):
         tensor.__dlpack__(stream=own, dl_device=(EXT, 0))
-    with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
+    with pytest.raises(RuntimeError, match="is not a valid stream; it may have been destroyed"):
         tensor.__dlpack__(stream=12345)
     for no_handle in (-2, 2**64):
         with pytest.raises(RuntimeError, match=f"{no_handle} is not a stream handle"):

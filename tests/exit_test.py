@@ -112,7 +112,7 @@ atexit.register(ctypes.CDLL("libopenreg.so").orShutdown)  # runs first
 def test_nothing_waits_for_work_that_the_shutdown_dropped() -> None:
     returncode, stdout, stderr = finish(DROPPED)
     assert returncode == 0, stderr
-    dropped = "queued commands were dropped: the process is exiting"
+    dropped = "queued commands were dropped because the process is exiting"
     assert stdout.splitlines() == [
         f"openreg: orEventQuery: {dropped}",
         f"openreg: orStreamQuery: {dropped}",

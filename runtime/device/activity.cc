@@ -415,7 +415,8 @@ OPENREG_API orError_t orActivityGetCounts(uint64_t* recorded, uint64_t* dropped)
     return error;
   }
   if (recorded == nullptr || dropped == nullptr) {
-    return Fail(orErrorInvalidValue, "orActivityGetCounts: recorded and dropped must not be null");
+    return Fail(orErrorInvalidValue, "orActivityGetCounts: %s must not be null",
+                recorded == nullptr ? "recorded" : "dropped");
   }
   const Counts counts = ThreadBuffers::Get().counts();
   *recorded = counts.recorded;

@@ -162,18 +162,18 @@ orError_t Allocations::Free(void* pointer) {
   const Allocation* found = FindLocked(address);
   if (found == nullptr) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: %s; pass a pointer from orMalloc that has not been freed", pointer,
+                "orFree: %p is %s; pass a pointer from orMalloc that has not been freed", pointer,
                 IsReady() && arena.Contains(pointer)
                     ? "a device address that is not inside any live allocation"
                     : "not a device address");
   }
   if (found->import != nullptr) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: it belongs to another process; use orIpcRelease", pointer);
+                "orFree: %p belongs to another process; use orIpcRelease", pointer);
   }
   if (found->base != address) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; pass the "
+                "orFree: %p points %zu bytes into the allocation %p of %zu bytes; pass the "
                 "allocation's "
                 "start address",
                 pointer, address - found->base, reinterpret_cast<void*>(found->base), found->size);

@@ -65,7 +65,7 @@ TEST_F(AllocationTest, TheWholeCapacityCanBeReused) {
 TEST_F(AllocationTest, InvalidPointersAreNotFreed) {
   char* memory = Allocate<char>(10000);
   EXPECT_FAILS(orFree(memory + 1), orErrorInvalidDevicePointer,
-               "it points 1 bytes into the allocation");
+               "points 1 bytes into the allocation");
   EXPECT_FAILS(orFree(memory + 9999), orErrorInvalidDevicePointer, "start address");
   EXPECT_FAILS(orFree(memory + 10000), orErrorInvalidDevicePointer,
                "not inside any live allocation");

@@ -29,7 +29,7 @@ namespace {
 // Waits for the device and returns the earliest kernel error.
 orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelError>* error) {
   if (!Streams::Get().WaitIdle(device)) {
-    return Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
+    return Fail(orErrorShutdown, "%s: queued commands were dropped because the process is exiting",
                 function);
   }
   *error = Streams::Get().TakeError(device);

@@ -111,8 +111,10 @@ TEST_F(DeviceTest, ResetWaitsAndReleasesEverythingOfItsDevice) {
   EXPECT_TRUE(ran.load());
   EXPECT_OK(orDeviceSynchronize());
   EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "not inside any live allocation");
-  EXPECT_FAILS(orStreamQuery(stream), orErrorInvalidHandle, "is not a stream, or it was destroyed");
-  EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "is not an event, or it was destroyed");
+  EXPECT_FAILS(orStreamQuery(stream), orErrorInvalidHandle,
+               "is not a valid stream; it may have been destroyed");
+  EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle,
+               "is not a valid event; it may have been destroyed");
   size_t free_bytes = 0, total = 0;
   EXPECT_OK(orMemGetInfo(&free_bytes, &total));
   EXPECT_EQ(free_bytes, total);

@@ -119,8 +119,8 @@ Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
     (void)Fail(orErrorSystem,
-               "cannot create an event: the limit of %u events or of host memory has been reached; "
-               "destroy an event",
+               "cannot create an event: the limit of %u events has been reached, or host memory is "
+               "exhausted; destroy events that are no longer needed",
                table_.kCapacity);
     return nullptr;
   }
@@ -173,7 +173,8 @@ orError_t Events::CreateImported(int device, std::shared_ptr<MappedPage> page, u
 orError_t Events::Destroy(orEvent_t handle) {
   Event* event = Find(handle);
   if (event == nullptr || !table_.Retire(event, reinterpret_cast<uint64_t>(handle))) {
-    return Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
+    return Fail(orErrorInvalidHandle,
+                "orEventDestroy: %p is not a valid event; it may have been destroyed",
                 static_cast<void*>(handle));
   }
   std::shared_ptr<MappedPage>
@@ -204,8 +205,8 @@ void Events::DestroyAll(int device) {
 orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
   *event = Events::Get().Find(handle);
   if (*event == nullptr) [[unlikely]] {
-    return Fail(orErrorInvalidHandle, "%s: %p is not an event, or it was destroyed", function,
-                static_cast<void*>(handle));
+    return Fail(orErrorInvalidHandle, "%s: %p is not a valid event; it may have been destroyed",
+                function, static_cast<void*>(handle));
   }
   return orSuccess;
 }

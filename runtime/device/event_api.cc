@@ -20,8 +20,8 @@ namespace {
 // Returns the result of a query about incomplete work. The caller must have read `stopped` before
 // the query. If it is true, the exit of the process has dropped the work, which will never be done.
 orError_t NotReady(const char* function, bool stopped) {
-  return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
-                        function)
+  return stopped ? Fail(orErrorShutdown,
+                        "%s: queued commands were dropped because the process is exiting", function)
                  : orErrorNotReady;
 }
 
@@ -140,7 +140,7 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
   call.SetObject(handle);
   const auto fail_at_exit = [] {
     return Fail(orErrorShutdown,
-                "orEventSynchronize: queued commands were dropped: the process is exiting");
+                "orEventSynchronize: queued commands were dropped because the process is exiting");
   };
   if (event->scope() == Event::Scope::kImported) [[unlikely]] {
     std::shared_ptr<MappedPage> page;

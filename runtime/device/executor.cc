@@ -27,7 +27,7 @@ orError_t Executor::Start() {
     return orSuccess;
   }
   if (Stopping()) {
-    return Fail(orErrorShutdown, "cannot queue a parallel kernel: the process is exiting");
+    return Fail(orErrorShutdown, "cannot queue a parallel kernel because the process is exiting");
   }
   if (!StartThread(
           &thread_, "openreg-exec", [](void* executor) { static_cast<Executor*>(executor)->Run(); },

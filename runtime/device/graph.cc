@@ -294,7 +294,8 @@ orError_t Graph::Launch(const StreamQueue& queue) {
   }
   if (!stream->WaitFor(position)) {
     (void)own.release();  // leaked, because a kernel may still be running while the process exits
-    return Fail(orErrorShutdown, "orGraphLaunch: the graph was dropped: the process is exiting");
+    return Fail(orErrorShutdown,
+                "orGraphLaunch: the graph was dropped because the process is exiting");
   }
   return ReportKernelError(*own);
 }
@@ -331,8 +332,8 @@ orError_t Graphs::Create(Graph* graph, orGraph_t* handle) {
   GraphSlot* slot = table_.Take();
   if (slot == nullptr) {
     return Fail(orErrorSystem,
-                "cannot create a graph: the limit of %u graphs or of host memory has been reached; "
-                "destroy a graph",
+                "cannot create a graph: the limit of %u graphs has been reached, or host memory is "
+                "exhausted; destroy graphs that are no longer needed",
                 table_.kCapacity);
   }
   std::lock_guard lock(mutex_);
@@ -357,7 +358,8 @@ orError_t Graphs::Destroy(orGraph_t handle) {
     std::lock_guard lock(mutex_);
     GraphSlot* slot = table_.Find(reinterpret_cast<uint64_t>(handle));
     if (slot == nullptr || !table_.Retire(slot, reinterpret_cast<uint64_t>(handle))) {
-      return Fail(orErrorInvalidHandle, "orGraphDestroy: %p is not a graph, or it was destroyed",
+      return Fail(orErrorInvalidHandle,
+                  "orGraphDestroy: %p is not a valid graph; it may have been destroyed",
                   static_cast<void*>(handle));
     }
     graph = std::exchange(slot->graph, nullptr);

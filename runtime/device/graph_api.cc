@@ -26,10 +26,10 @@ class FoundGraph {
   FoundGraph& operator=(const FoundGraph&) = delete;
 
   orError_t Check(const char* function, orGraph_t handle) const {
-    return graph_ != nullptr
-               ? orSuccess
-               : Fail(orErrorInvalidHandle, "%s: %p is not a graph, or it was destroyed", function,
-                      static_cast<void*>(handle));
+    return graph_ != nullptr ? orSuccess
+                             : Fail(orErrorInvalidHandle,
+                                    "%s: %p is not a valid graph; it may have been destroyed",
+                                    function, static_cast<void*>(handle));
   }
   Graph* operator->() const { return graph_; }
 
@@ -137,8 +137,8 @@ OPENREG_API orError_t orGraphLaunch(orGraph_t handle, orStream_t stream_handle) 
     return Fail(
         orErrorInvalidDevice,
         "orGraphLaunch: the graph was captured on device %d, but the stream belongs to device %d: "
-        "both must be the same",
-        graph->device(), submission.stream().device());
+        "launch it on a stream of device %d",
+        graph->device(), submission.stream().device(), graph->device());
   }
   return graph->Launch(queue);
 }

@@ -70,10 +70,8 @@ orError_t HostMemory::Free(void* pointer) {
     std::lock_guard lock(mutex_);
     auto found = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
     if (found == blocks_.end() || !found->second.owned) {
-      return Fail(
-          orErrorInvalidValue,
-          "orFreeHost of %p: not the start of memory from orMallocHost that is still allocated",
-          pointer);
+      return Fail(orErrorInvalidValue,
+                  "orFreeHost: %p was not returned by orMallocHost or was already freed", pointer);
     }
     blocks_.erase(found);
   }
@@ -85,13 +83,13 @@ orError_t HostMemory::Register(void* pointer, size_t size) {
   const auto base = reinterpret_cast<uintptr_t>(pointer);
   if (pointer == nullptr || size == 0 || base + size < base) {
     return Fail(orErrorInvalidValue,
-                "orHostRegister of %zu bytes at %p: not a valid range of host memory", size,
+                "orHostRegister: %zu bytes at %p are not a valid range of host memory", size,
                 pointer);
   }
   const Window& half = arena.half();
   if (base < half.base + 2 * half.size && half.base < base + size) {
-    return Fail(orErrorInvalidValue,
-                "orHostRegister of %p: that is device memory, which cannot be pinned", pointer);
+    return Fail(orErrorInvalidValue, "orHostRegister: %p is device memory, which cannot be pinned",
+                pointer);
   }
   std::lock_guard lock(mutex_);
   auto next = blocks_.upper_bound(base);
@@ -111,7 +109,7 @@ orError_t HostMemory::Unregister(void* pointer) {
   auto found = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == blocks_.end() || found->second.owned) {
     return Fail(orErrorNotRegistered,
-                "orHostUnregister of %p: not the start of memory that orHostRegister pinned",
+                "orHostUnregister: %p is not the start of memory that orHostRegister pinned",
                 pointer);
   }
   blocks_.erase(found);

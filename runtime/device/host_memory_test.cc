@@ -48,7 +48,7 @@ TEST_F(HostMemoryTest, PinnedMemoryIsFreedOnceByItsStart) {
   EXPECT_FAILS(orFree(pointer), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_FAILS(orHostUnregister(pointer), orErrorNotRegistered, "not the start");
   EXPECT_OK(orFreeHost(pointer));
-  EXPECT_FAILS(orFreeHost(pointer), orErrorInvalidValue, "still allocated");
+  EXPECT_FAILS(orFreeHost(pointer), orErrorInvalidValue, "already freed");
   EXPECT_FAILS(orFreeHost(Allocate<char>(1)), orErrorInvalidValue, "not the start");
 }
 
@@ -61,8 +61,7 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsPinnedUntilItIsUnregistered) {
   EXPECT_EQ(attributes.base, memory.data());
   EXPECT_FAILS(orHostRegister(memory.data() + 10, 1), orErrorAlreadyRegistered, "already pinned");
   EXPECT_FAILS(orHostRegister(memory.data() - 1, 2), orErrorAlreadyRegistered, "already pinned");
-  EXPECT_FAILS(orFreeHost(memory.data()), orErrorInvalidValue,
-               "not the start of memory from orMallocHost");
+  EXPECT_FAILS(orFreeHost(memory.data()), orErrorInvalidValue, "was not returned by orMallocHost");
   EXPECT_FAILS(orHostUnregister(memory.data() + 1), orErrorNotRegistered, "not the start");
   EXPECT_OK(orHostUnregister(memory.data()));
   EXPECT_FAILS(orHostUnregister(memory.data()), orErrorNotRegistered, "not the start");

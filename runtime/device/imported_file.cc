@@ -43,10 +43,11 @@ std::shared_ptr<ImportedFile> ImportedFile::Keep(const char* function, int file)
   const int slot = KeepImportFile(file);
   if (slot < 0) {
     close(file);
-    (void)Fail(
-        orErrorSystem,
-        "%s: the limit of %d open files of other processes has been reached; release some imports",
-        function, kMaxImports);
+    (void)Fail(orErrorSystem,
+               "%s: this process already has %d files of other processes open, which is the limit; "
+               "release "
+               "imported memory that is no longer needed",
+               function, kMaxImports);
     return nullptr;
   }
   return std::make_shared<ImportedFile>(file, slot);

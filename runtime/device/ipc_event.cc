@@ -101,7 +101,8 @@ OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHan
     return error;
   }
   if (event == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcOpenEventHandle: event and handle must not be null");
+    return Fail(orErrorInvalidValue, "orIpcOpenEventHandle: %s must not be null",
+                event == nullptr ? "event" : "handle");
   }
   *event = nullptr;
   EventHandle exported;

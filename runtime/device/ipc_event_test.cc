@@ -197,7 +197,8 @@ TEST_F(IpcEventTest, AnImportedEventIsReadOnly) {
   EXPECT_OK(orEventGetDevice(event, &device));
   EXPECT_EQ(device, 0);
   EXPECT_OK(orEventDestroy(event));
-  EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "not an event, or it was destroyed");
+  EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle,
+               "not a valid event; it may have been destroyed");
 }
 
 TEST_F(IpcEventTest, InvalidHandlesAreRefused) {

@@ -167,7 +167,10 @@ OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileH
     return error;
   }
   if (memory == nullptr || size == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcMapFile: memory, size and handle must not be null");
+    return Fail(orErrorInvalidValue, "orIpcMapFile: %s must not be null",
+                memory == nullptr ? "memory"
+                : size == nullptr ? "size"
+                                  : "handle");
   }
   FileHandle content;
   if (const orError_t error = UnpackHandle("orIpcMapFile", *handle, &content); error != orSuccess) {
@@ -196,7 +199,8 @@ OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle
     return error;
   }
   if (there == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcFileIsThere: `there` and `handle` must not be null");
+    return Fail(orErrorInvalidValue, "orIpcFileIsThere: %s must not be null",
+                there == nullptr ? "there" : "handle");
   }
   FileHandle content;
   if (const orError_t error = UnpackHandle("orIpcFileIsThere", *handle, &content);

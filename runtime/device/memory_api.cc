@@ -59,7 +59,8 @@ OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
     return error;
   }
   if (free_bytes == nullptr || total_bytes == nullptr) {
-    return Fail(orErrorInvalidValue, "orMemGetInfo: free_bytes and total_bytes must not be null");
+    return Fail(orErrorInvalidValue, "orMemGetInfo: %s must not be null",
+                free_bytes == nullptr ? "free_bytes" : "total_bytes");
   }
   Allocations::Get().Info(thread_state.device, free_bytes, total_bytes);
   return orSuccess;
@@ -77,7 +78,7 @@ OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* poin
   if (arena.Contains(pointer) && !Allocations::Get().Find(pointer, &allocation)) {
     *kernel_pointer = nullptr;
     return Fail(orErrorInvalidDevicePointer,
-                "orGetKernelPointer of %p: a device address that is not inside any live allocation",
+                "orGetKernelPointer: %p is a device address that is not inside any live allocation",
                 pointer);
   }
   *kernel_pointer = arena.Translate(pointer);
@@ -166,7 +167,7 @@ OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, co
     if (!Allocations::Get().Find(pointer, &found)) {
       return Fail(
           orErrorInvalidDevicePointer,
-          "orPointerGetAttributes of %p: a device address that is not inside any live allocation",
+          "orPointerGetAttributes: %p is a device address that is not inside any live allocation",
           pointer);
     }
     attributes->type = orMemoryTypeDevice;

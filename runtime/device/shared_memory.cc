@@ -186,11 +186,12 @@ orError_t ImportLocked(void** pointer, const MemoryHandle& exported, MappedPage&
   struct stat status {};
   if (fstat(file->get(), &status) != 0 || exported.offset > static_cast<uint64_t>(status.st_size) ||
       exported.size > static_cast<uint64_t>(status.st_size) - exported.offset) {
-    return Fail(orErrorInvalidValue,
-                "%s: the handle of process %d is corrupt: %zu bytes at offset %zu exceed its file. "
-                "Pass the handle exactly as orIpcExport returned it",
-                kFunction, exported.process, static_cast<size_t>(exported.size),
-                static_cast<size_t>(exported.offset));
+    return Fail(
+        orErrorInvalidValue,
+        "%s: the handle of process %d is corrupt, because %zu bytes at offset %zu exceed the "
+        "file of the exported memory: pass the handle exactly as orIpcExport returned it",
+        kFunction, exported.process, static_cast<size_t>(exported.size),
+        static_cast<size_t>(exported.offset));
   }
   if (!file->Lock(exported.offset, exported.size)) {
     return Fail(orErrorSystem, "%s: cannot lock the exported memory: %s", kFunction,
@@ -217,7 +218,8 @@ orError_t FindImported(void* pointer, Allocation** found) {
   if (*found == nullptr || (*found)->import == nullptr ||
       (*found)->base != reinterpret_cast<uintptr_t>(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
-                "orIpcRelease of %p: not a pointer from orIpcImport, or already released", pointer);
+                "orIpcRelease: %p was not returned by orIpcImport or was already released",
+                pointer);
   }
   return orSuccess;
 }
@@ -252,11 +254,11 @@ orError_t ImportInOrder(void** pointer, const MemoryHandle& exported, const Stre
     return FailTaken(exported);
   }
   if (range != exported.range()) {
-    return Fail(
-        orErrorInvalidValue,
-        "orIpcImport: the handle of process %d is corrupt: its address range is not the one "
-        "that the process exported. Pass the handle exactly as orIpcExport returned it",
-        exported.process);
+    return Fail(orErrorInvalidValue,
+                "orIpcImport: the handle of process %d is corrupt, because its address range is "
+                "not the one "
+                "that the process exported: pass the handle exactly as orIpcExport returned it",
+                exported.process);
   }
   {
     const std::lock_guard lock(Allocations::Get().mutex());
@@ -337,7 +339,8 @@ OPENREG_API orError_t orIpcImport(void** pointer, const orIpcMemoryHandle* handl
     return error;
   }
   if (pointer == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcImport: pointer and handle must not be null");
+    return Fail(orErrorInvalidValue, "orIpcImport: %s must not be null",
+                pointer == nullptr ? "pointer" : "handle");
   }
   *pointer = nullptr;
   MemoryHandle exported;

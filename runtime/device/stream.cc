@@ -40,9 +40,10 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
       const int error = errno;
       producer_.unlock();
       if (Stopping()) {
-        return Fail(orErrorShutdown,
-                    "cannot queue a command on stream %u of device %d: the process is exiting",
-                    index, device());
+        return Fail(
+            orErrorShutdown,
+            "cannot queue a command on stream %u of device %d because the process is exiting",
+            index, device());
       }
       return Fail(orErrorSystem,
                   "cannot start the thread of stream %u of device %d: %s (ulimit -u)", index,
@@ -67,8 +68,8 @@ orError_t Stream::WaitForRoom(uint64_t expected) {
     // sleeps only once for many commands.
     if (!WaitFor(tail - kRing / 2)) {
       return Fail(orErrorShutdown,
-                  "cannot queue a command on stream %u of device %d: the process is exiting", index,
-                  device());
+                  "cannot queue a command on stream %u of device %d because the process is exiting",
+                  index, device());
     }
     producer_.lock();
     if (handle.load(std::memory_order_relaxed) != expected) {

@@ -26,8 +26,8 @@ extern "C" {
 
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least == nullptr || greatest == nullptr) {
-    return Fail(orErrorInvalidValue,
-                "orDeviceGetStreamPriorityRange: least and greatest must not be null");
+    return Fail(orErrorInvalidValue, "orDeviceGetStreamPriorityRange: %s must not be null",
+                least == nullptr ? "least" : "greatest");
   }
   *least = Stream::kLeastPriority;
   *greatest = Stream::kGreatestPriority;
@@ -120,9 +120,10 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
   if (queue.stream()->Idle()) {
     return orSuccess;
   }
-  return stopped ? Fail(orErrorShutdown,
-                        "orStreamQuery: queued commands were dropped: the process is exiting")
-                 : orErrorNotReady;
+  return stopped
+             ? Fail(orErrorShutdown,
+                    "orStreamQuery: queued commands were dropped because the process is exiting")
+             : orErrorNotReady;
 }
 
 OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
@@ -139,7 +140,7 @@ OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
   call.SetStream(queue.stream()->device(), queue.stream()->index);
   if (!queue.stream()->WaitIdle()) {
     return Fail(orErrorShutdown,
-                "orStreamSynchronize: queued commands were dropped: the process is exiting");
+                "orStreamSynchronize: queued commands were dropped because the process is exiting");
   }
   return ReportKernelError(queue.stream()->sink());
 }

@@ -32,8 +32,8 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   Stream* stream = table_.Take();
   if (stream == nullptr) {
     return Fail(orErrorSystem,
-                "cannot create a stream: the limit of %u streams or of host memory has been "
-                "reached; destroy a stream",
+                "cannot create a stream: the limit of %u streams has been reached, or host memory "
+                "is exhausted; destroy streams that are no longer needed",
                 table_.kCapacity);
   }
   if (stream->ring_ == nullptr) {
@@ -218,8 +218,8 @@ void Streams::ShutDown() {
 }
 
 orError_t FailNoStream(const char* function, orStream_t handle) {
-  return Fail(orErrorInvalidHandle, "%s: %p is not a stream, or it was destroyed", function,
-              static_cast<void*>(handle));
+  return Fail(orErrorInvalidHandle, "%s: %p is not a valid stream; it may have been destroyed",
+              function, static_cast<void*>(handle));
 }
 
 }  // namespace openreg::device

@@ -111,7 +111,7 @@ orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool ma
     if (!stream->WaitFor(position)) {
       // Leaked, because the kernel may still be running while the process exits.
       (void)own.release();
-      return Fail(orErrorShutdown, "%s: %s was dropped: the process is exiting", function_,
+      return Fail(orErrorShutdown, "%s: %s was dropped because the process is exiting", function_,
                   own != nullptr ? "the kernel" : "the copy or fill");
     }
   }

@@ -59,18 +59,19 @@ orError_t Find(const char* function, orEvent_t handle, std::shared_ptr<Event>* e
   *event = Events().Find(handle);
   return *event != nullptr
              ? orSuccess
-             : Fail(orErrorInvalidHandle, "%s: %p is not an event, or it was destroyed", function,
-                    static_cast<void*>(handle));
+             : Fail(orErrorInvalidHandle, "%s: %p is not a valid event; it may have been destroyed",
+                    function, static_cast<void*>(handle));
 }
 
 // Returns the result of a query if the queried work is in this state.
 orError_t Answer(const char* function, Stream::State state) {
-  return state == Stream::State::kDone      ? orSuccess
-         : state == Stream::State::kPending ? orErrorNotReady
-                                            : Fail(orErrorShutdown,
-                                                   "%s: queued commands were dropped: the process "
-                                                   "is exiting",
-                                                   function);
+  return state == Stream::State::kDone ? orSuccess
+         : state == Stream::State::kPending
+             ? orErrorNotReady
+             : Fail(orErrorShutdown,
+                    "%s: queued commands were dropped because the process "
+                    "is exiting",
+                    function);
 }
 
 int64_t Now() {
@@ -120,7 +121,8 @@ OPENREG_API orError_t orEventDestroy(orEvent_t event) {
   BEGIN_RELEASE();
   return Events().Remove(event) != nullptr
              ? orSuccess
-             : Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
+             : Fail(orErrorInvalidHandle,
+                    "orEventDestroy: %p is not a valid event; it may have been destroyed",
                     static_cast<void*>(event));
 }
 

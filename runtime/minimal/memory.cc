@@ -165,7 +165,7 @@ OPENREG_API orError_t orFree(void* pointer) {
   if (block == AllBlocks().end()) {
     return Fail(
         orErrorInvalidDevicePointer,
-        "orFree of %p: not the start of a live allocation; pass a pointer from orMalloc that "
+        "orFree: %p is not the start of a live allocation; pass a pointer from orMalloc that "
         "has not been freed",
         pointer);
   }
@@ -215,10 +215,8 @@ OPENREG_API orError_t orFreeHost(void* pointer) {
   const std::lock_guard lock(mutex);
   const auto block = StartingAt(pointer, orMemoryTypeHost, false);
   if (block == AllBlocks().end()) {
-    return Fail(
-        orErrorInvalidValue,
-        "orFreeHost of %p: not the start of memory from orMallocHost that is still allocated",
-        pointer);
+    return Fail(orErrorInvalidValue,
+                "orFreeHost: %p was not returned by orMallocHost or was already freed", pointer);
   }
   AllBlocks().erase(block);
   std::free(pointer);
@@ -230,7 +228,7 @@ OPENREG_API orError_t orHostRegister(void* pointer, size_t size) {
   const auto base = reinterpret_cast<uintptr_t>(pointer);
   if (pointer == nullptr || size == 0 || base + size < base || IsDeviceAddress(pointer)) {
     return Fail(orErrorInvalidValue,
-                "orHostRegister of %zu bytes at %p: not a valid range of host memory", size,
+                "orHostRegister: %zu bytes at %p are not a valid range of host memory", size,
                 pointer);
   }
   const std::lock_guard lock(mutex);
@@ -251,7 +249,7 @@ OPENREG_API orError_t orHostUnregister(void* pointer) {
   const auto block = StartingAt(pointer, orMemoryTypeHost, true);
   if (block == AllBlocks().end()) {
     return Fail(orErrorNotRegistered,
-                "orHostUnregister of %p: not the start of memory that orHostRegister pinned",
+                "orHostUnregister: %p is not the start of memory that orHostRegister pinned",
                 pointer);
   }
   AllBlocks().erase(block);
@@ -270,7 +268,7 @@ OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, co
   } else if (IsDeviceAddress(pointer)) {
     return Fail(
         orErrorInvalidDevicePointer,
-        "orPointerGetAttributes of %p: a device address that is not inside any live allocation",
+        "orPointerGetAttributes: %p is a device address that is not inside any live allocation",
         pointer);
   }
   return orSuccess;

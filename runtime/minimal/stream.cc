@@ -73,8 +73,8 @@ orError_t Stream::Wait(const char* function, uint64_t position) {
   }
   return state == State::kDone
              ? orSuccess
-             : Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
-                    function);
+             : Fail(orErrorShutdown,
+                    "%s: queued commands were dropped because the process is exiting", function);
 }
 
 uint64_t Stream::last_position() {
@@ -168,10 +168,10 @@ void Streams::CreateDefaults(int device_count) {
 
 orError_t Streams::Find(const char* function, orStream_t handle, std::shared_ptr<Stream>* stream) {
   *stream = table_.Find(handle != nullptr ? handle : Default(thread_state.device));
-  return *stream != nullptr
-             ? orSuccess
-             : Fail(orErrorInvalidHandle, "%s: %p is not a stream, or it was destroyed", function,
-                    static_cast<void*>(handle));
+  return *stream != nullptr ? orSuccess
+                            : Fail(orErrorInvalidHandle,
+                                   "%s: %p is not a valid stream; it may have been destroyed",
+                                   function, static_cast<void*>(handle));
 }
 
 orError_t Streams::Create(int device, int priority, orStream_t* handle) {
@@ -192,7 +192,8 @@ orError_t Streams::Destroy(orStream_t handle) {
   }
   const std::shared_ptr<Stream> stream = table_.Remove(handle);
   if (stream == nullptr) {
-    return Fail(orErrorInvalidHandle, "orStreamDestroy: %p is not a stream, or it was destroyed",
+    return Fail(orErrorInvalidHandle,
+                "orStreamDestroy: %p is not a valid stream; it may have been destroyed",
                 static_cast<void*>(handle));
   }
   stream->Close();

@@ -82,7 +82,7 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
          : state == Stream::State::kPending
              ? orErrorNotReady
              : Fail(orErrorShutdown,
-                    "orStreamQuery: queued commands were dropped: the process is exiting");
+                    "orStreamQuery: queued commands were dropped because the process is exiting");
 }
 
 OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {

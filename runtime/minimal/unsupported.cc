@@ -7,9 +7,9 @@
 
 #include "runtime/minimal/driver.h"
 
-#define NOT_SUPPORTED(function, ...)                                                    \
-  OPENREG_API orError_t function(__VA_ARGS__) {                                         \
-    return Fail(orErrorNotSupported, "%s: this driver does not support it", #function); \
+#define NOT_SUPPORTED(function, ...)                                                               \
+  OPENREG_API orError_t function(__VA_ARGS__) {                                                    \
+    return Fail(orErrorNotSupported, "%s: this driver does not support this function", #function); \
   }
 
 namespace openreg::minimal {
