@@ -55,8 +55,9 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     for (const orError_t error : {orEventSynchronize(begin), orEventSynchronize(end),
                                   orEventElapsedTime(&milliseconds, begin, end)}) {
       if (error != orSuccess) {
-        TORCH_WARN_ONCE("torch.autograd.profiler, device openreg: no device time for an operator: ",
-                        orGetLastErrorDetail());
+        TORCH_WARN_ONCE(
+            "torch.autograd.profiler cannot measure the device time of an operator on openreg: ",
+            orGetLastErrorDetail());
         return -1;
       }
     }

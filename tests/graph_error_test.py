@@ -108,7 +108,7 @@ def test_bad_use_of_a_graph() -> None:
     x = torch.zeros(2, device="openreg")
     with torch.openreg.graph(graph):
         x.add_(1)
-    with pytest.raises(RuntimeError, match="already holds a capture"):
+    with pytest.raises(RuntimeError, match="already contains a capture"):
         graph.capture_begin()
     with pytest.raises(RuntimeError, match="keep_graph"):
         graph.instantiate()

@@ -388,9 +388,9 @@ def test_wrong_operands_are_refused() -> None:
         kernel(4)
     with pytest.raises(TypeError, match="takes tensors, but got int"):
         kernel(4, 7, good)
-    with pytest.raises(RuntimeError, match="cannot read a tensor of 4 elements on cpu"):
+    with pytest.raises(RuntimeError, match=r"cannot read a tensor on cpu with sizes \[4\]"):
         kernel(4, torch.ones(4), good)
-    with pytest.raises(RuntimeError, match="cannot write to a tensor of 1 elements on cpu"):
+    with pytest.raises(RuntimeError, match=r"cannot write to a tensor on cpu with sizes \[1\]"):
         kernel(4, good, torch.ones(1))
     with pytest.raises(RuntimeError, match=r"for openreg:0 cannot write .* on openreg:1"):
         kernel(4, good, torch.ones(4, device="openreg:1"))

@@ -435,7 +435,7 @@ def test_the_legacy_profiler_of_a_training_step(
     assert not [line for line in said if not line.startswith("USDT:")]
 
 
-@pytest.mark.filterwarnings("ignore:torch.autograd.profiler, device openreg")
+@pytest.mark.filterwarnings("ignore:torch.autograd.profiler cannot measure")
 def test_the_legacy_profiler_where_the_device_changes() -> None:
     with torch.autograd.profiler.profile(use_device="openreg") as profiler:
         with record_function("region"):

@@ -87,8 +87,8 @@ void apply_policy(Operator& op, const Call& call,
                                               (op.irreplaceable == kStorage && call.sparse));
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.irreplaceable == nullptr || may_replace, "openreg: ", op.name,
-      " requires a device kernel, but none is registered; the CPU kernel cannot "
-      "replace it: ",
+      " requires a device kernel, but none is registered. The CPU kernel cannot "
+      "replace it, because ",
       op.irreplaceable);
   switch (policy().load(std::memory_order_relaxed)) {
     case FallbackPolicy::kSilent:

@@ -59,9 +59,10 @@ void check_attention(const at::Tensor& query, const at::Tensor& key, const at::T
       "scaled_dot_product_attention_flash_attention: Expected data type in FP32, FP64, BF16, "
       "FP16, but got ",
       dtype, " instead.");
-  TORCH_CHECK(key.scalar_type() == dtype && value.scalar_type() == dtype,
-              "scaled_dot_product_attention: query, key and value must have one dtype, but got ",
-              dtype, ", ", key.scalar_type(), " and ", value.scalar_type());
+  TORCH_CHECK(
+      key.scalar_type() == dtype && value.scalar_type() == dtype,
+      "scaled_dot_product_attention: query, key and value must have the same dtype, but got ",
+      dtype, ", ", key.scalar_type(), " and ", value.scalar_type());
   TORCH_CHECK(
       query.dim() == 4 && key.dim() == 4 && value.dim() == 4,
       "scaled_dot_product_attention_flash_attention: Accept only 4 dims inputs shape of {B, "

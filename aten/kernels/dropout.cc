@@ -78,8 +78,10 @@ Two native_dropout(const at::Tensor& input, double p, std::optional<bool> train)
 
 at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tensor& mask,
                                    double scale) {
-  TORCH_CHECK(mask.scalar_type() == c10::kBool, "Mask should be Bool Scalar Type ",
-              mask.scalar_type());
+  TORCH_CHECK(
+      mask.scalar_type() == c10::kBool,
+      "openreg: native_dropout_backward: expected the mask to have dtype torch.bool, but got ",
+      mask.scalar_type());
   return launch_masked_scale("aten::native_dropout_backward", grad_output, mask, scale);
 }
 
@@ -93,7 +95,9 @@ Two fused_dropout(const at::Tensor& self, double p, std::optional<at::Generator>
 }
 
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
-  TORCH_CHECK(mask.scalar_type() == c10::kByte, "mask should be torch.uint8 dtype");
+  TORCH_CHECK(mask.scalar_type() == c10::kByte,
+              "openreg: _masked_scale: expected the mask to have dtype torch.uint8, but got ",
+              mask.scalar_type());
   return launch_masked_scale("aten::_masked_scale", self, mask, scale);
 }
 

@@ -94,8 +94,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
   for (const at::Tensor& tensor : {input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx}) {
     operands.add_device(tensor);
   }
-  TORCH_CHECK(input.dim() == 3, "openreg: mkldnn_rnn_layer: the input has ", input.dim(),
-              " dimensions: expected (steps, batch, features)");
+  TORCH_CHECK(
+      input.dim() == 3,
+      "openreg: mkldnn_rnn_layer: expected an input of shape (steps, batch, features), but got ",
+      input.sizes());
   const c10::DeviceIndex device = operands.device();
   at::Tensor output =
       empty_on(device, {input.size(0), input.size(1), hidden_size}, input.scalar_type());

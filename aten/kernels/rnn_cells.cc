@@ -45,17 +45,18 @@ void check_gates(const char* kernel, const at::Tensor& gates, int64_t count,
   TORCH_CHECK(gates.dim() == 2 && state.dim() == 2 && gates.size(0) == state.size(0) &&
                   gates.size(1) == count * state.size(1) &&
                   gates.scalar_type() == state.scalar_type(),
-              "openreg: ", kernel, ": gates are ", gates.scalar_type(), " of size ", gates.sizes(),
-              " but the state is ", state.scalar_type(), " of size ", state.sizes(), ": expected ",
-              count, " gates for each element of the state");
+              "openreg: ", kernel, ": expected ", count,
+              " gates for each element of the state, with the state's dtype, but the gates are ",
+              gates.scalar_type(), " of size ", gates.sizes(), " and the state is ",
+              state.scalar_type(), " of size ", state.sizes());
 }
 
 void check_bias(const char* kernel, const at::Tensor& gates, const Optional& bias) {
   if (bias.has_value() && bias->defined()) {
     TORCH_CHECK(bias->numel() == gates.size(1) && bias->scalar_type() == gates.scalar_type(),
-                "openreg: ", kernel, ": the bias is ", bias->scalar_type(), " of size ",
-                bias->sizes(), ": expected ", gates.scalar_type(), " with ", gates.size(1),
-                " elements");
+                "openreg: ", kernel, ": expected a bias of dtype ", gates.scalar_type(), " with ",
+                gates.size(1), " elements, but got ", bias->scalar_type(), " of size ",
+                bias->sizes());
   }
 }
 

@@ -33,7 +33,8 @@ bool has(const Optional& tensor) { return tensor.has_value() && tensor->defined(
 
 // Returns all dimensions except the channel dimension.
 at::DimVector batch_dims(const at::Tensor& input) {
-  TORCH_CHECK(input.dim() >= 2, "openreg: batch norm: expected at least 2 dimensions, but got ",
+  TORCH_CHECK(input.dim() >= 2,
+              "openreg: batch norm expects an input with at least 2 dimensions, but got sizes ",
               input.sizes());
   at::DimVector dims{0};
   for (int64_t dim = 2; dim < input.dim(); ++dim) {

@@ -83,9 +83,10 @@ at::Tensor encoder_layer(const at::Tensor& src, int64_t embed_dim, int64_t num_h
   }
   operands.add_device(mask.value_or(at::Tensor()));
   check_floating("transformer_encoder_layer_forward", src);
-  TORCH_CHECK(src.dim() == 3 && src.size(-1) == embed_dim,
-              "openreg: _transformer_encoder_layer_fwd: the source has size ", src.sizes(),
-              ": expected (batch, tokens, ", embed_dim, ")");
+  TORCH_CHECK(
+      src.dim() == 3 && src.size(-1) == embed_dim,
+      "openreg: _transformer_encoder_layer_fwd: expected a source of shape (batch, tokens, ",
+      embed_dim, "), but got ", src.sizes());
   at::Tensor output = empty_on(operands.device(), src.sizes(), src.scalar_type());
   const int64_t weights =
       qkv_weight.numel() + proj_weight.numel() + ffn_weight_1.numel() + ffn_weight_2.numel();

@@ -57,7 +57,9 @@ const void* compiled_operand(const at::Tensor& tensor, bool written, c10::Device
   }
   TORCH_CHECK(tensor.is_cpu() && tensor.numel() == 1 && !written, "a compiled kernel for ",
               c10::Device(kOpenRegType, device), " cannot ", written ? "write to" : "read",
-              " a tensor of ", tensor.numel(), " elements on ", tensor.device());
+              " a tensor on ", tensor.device(), " with sizes ", tensor.sizes(), ": move it to ",
+              c10::Device(kOpenRegType, device),
+              " (only a tensor with one element may be read from the CPU)");
   return nullptr;
 }
 

@@ -20,7 +20,7 @@ void set_flag(std::string_view argument) {
   const auto read = [&](auto& number) {
     const auto result = std::from_chars(value.data(), value.data() + value.size(), number);
     TORCH_CHECK_VALUE(result.ec == std::errc() && result.ptr == value.data() + value.size(),
-                      argument, ": expected a number");
+                      "expected ", name, "=NUMBER, but got ", argument);
   };
   if (name == "--show") {
     flags.show = true;

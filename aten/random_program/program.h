@@ -98,8 +98,14 @@ class Program {
   template <class Map>
   const auto& named(const Map& map, size_t index) const {
     const auto found = map.find(word(index));
-    TORCH_CHECK_VALUE(found != map.end(), "step '", (*step_)[0], "': unknown word '", word(index),
-                      "'");
+    if (found == map.end()) {
+      std::string known;
+      for (const auto& entry : map) {
+        known += (known.empty() ? "" : ", ") + std::string(entry.first);
+      }
+      TORCH_CHECK_VALUE(false, "step '", (*step_)[0], "' has the unknown word '", word(index),
+                        "': expected one of ", known);
+    }
     return found->second;
   }
 

@@ -10,6 +10,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "aten/launch/launch.h"
@@ -112,6 +113,34 @@ bool fits(std::initializer_list<at::TensorList> lists) {
   });
 }
 
+// Describes the first tensor because of which `fits` returns false.
+std::string misfit(std::initializer_list<at::TensorList> lists) {
+  const at::TensorList first = *lists.begin();
+  if (first.empty()) {
+    return "there are no parameters";
+  }
+  const auto describe = [](const at::Tensor& tensor) {
+    return tensor.defined() ? c10::str(tensor.scalar_type(), " of size ", tensor.sizes(), " on ",
+                                       tensor.device())
+                            : std::string("undefined");
+  };
+  size_t number = 0;
+  for (const at::TensorList list : lists) {
+    if (list.size() != first.size()) {
+      return c10::str("list ", number, " has ", list.size(), " tensors and list 0 has ",
+                      first.size());
+    }
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (!fits({first.slice(i, 1), list.slice(i, 1)})) {
+        return c10::str("tensor ", i, " of list ", number, " is ", describe(list[i]),
+                        " and its parameter is ", describe(first[i]));
+      }
+    }
+    ++number;
+  }
+  return "";
+}
+
 // Returns whether CPU kernels allow each tensor in the first list to be written while its
 // counterpart in the second list is read.
 bool can_write(at::TensorList written, at::TensorList read) {
@@ -182,8 +211,10 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
   const at::TensorList first = *lists.begin();
   TORCH_CHECK(
       fits(lists),
-      "Expected parameters, gradients and states of a fused optimizer to be lists with the same "
-      "length, sizes, floating-point dtypes and devices");
+      "Expected a fused optimizer's lists of parameters (list 0), gradients and states to have the "
+      "same length, and each parameter's gradient and states to have its size, floating-point "
+      "dtype and device, but ",
+      misfit(lists));
   for (const at::TensorList list : optional_lists) {
     TORCH_CHECK(
         list.empty() || same_kinds(first, list),

@@ -28,7 +28,7 @@ c10::DeviceIndex device_of(std::optional<at::Device> device) {
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
                               "openreg: expected layout torch.strided, but got ", *layout,
-                              ": this function creates only strided tensors");
+                              ", because this function creates only strided tensors");
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 

@@ -65,8 +65,9 @@ AllocatorSettings parse(const std::string& text) {
     for (const Unsupported& unsupported : kUnsupported) {
       TORCH_CHECK_VALUE(key != unsupported.key || tokens[value] == unsupported.neutral,
                         "openreg: PYTORCH_ALLOC_CONF: ", key, ":", tokens[value],
-                        " is not supported on device openreg: ", unsupported.reason,
-                        ". Remove it or set it to ", unsupported.neutral, ". Options: ", kKnown);
+                        " is not supported on device openreg, because ", unsupported.reason,
+                        ": remove it or set it to ", unsupported.neutral,
+                        ". Supported options: ", kKnown);
     }
     i = value;
   }

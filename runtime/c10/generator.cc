@@ -50,11 +50,12 @@ PhiloxState GeneratorState::advance(uint64_t count, uint64_t capture) {
   if (capture != capture_) {
     TORCH_CHECK(
         capture_ != 0,
-        "openreg: a captured random operator uses a generator that the graph does not know: "
-        "register the generator before the capture (graph.register_generator_state(generator))");
+        "openreg: a captured random operator uses a generator that is not registered with the "
+        "graph: register the generator before the capture "
+        "(graph.register_generator_state(generator))");
     TORCH_CHECK(false,
-                "openreg: a random operator outside the capture uses a generator that is part of "
-                "the capture: give the operator its own generator, or wait until the capture has "
+                "openreg: a random operator that is not captured uses a generator of a capture in "
+                "progress: give the operator its own generator, or wait until the capture has "
                 "ended");
   }
   if (capture == 0) {

@@ -138,7 +138,7 @@ void Graph::register_generator(const at::Generator& generator) {
 
 void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   TORCH_CHECK(state_ == State::kEmpty,
-              "openreg: this graph already holds a capture: call reset() or use another graph");
+              "openreg: this graph already contains a capture: call reset() or use another graph");
   device_ = current_device();
   stream_ = current_native_stream(device_);
   const c10::MempoolId_t used = pool == kNoPool ? new_pool_id() : pool;

@@ -53,8 +53,7 @@ void free_raw(void* pointer) {
     const std::lock_guard lock(memory.mutex);
     const auto found = memory.blocks.find(pointer);
     TORCH_CHECK_VALUE(found != memory.blocks.end(), "openreg: ", pointer,
-                      " is not the address of a block from caching_allocator_alloc, or was already "
-                      "deleted");
+                      " was not returned by caching_allocator_alloc or was already freed");
     data = std::move(found->second);
     memory.blocks.erase(found);
   }

@@ -45,8 +45,7 @@ std::shared_ptr<ImportedFile> ImportedFile::Keep(const char* function, int file)
     close(file);
     (void)Fail(orErrorSystem,
                "%s: this process already has %d files of other processes open, which is the limit; "
-               "release "
-               "imported memory that is no longer needed",
+               "release imported memory that is no longer needed",
                function, kMaxImports);
     return nullptr;
   }

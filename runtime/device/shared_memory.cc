@@ -256,8 +256,8 @@ orError_t ImportInOrder(void** pointer, const MemoryHandle& exported, const Stre
   if (range != exported.range()) {
     return Fail(orErrorInvalidValue,
                 "orIpcImport: the handle of process %d is corrupt, because its address range is "
-                "not the one "
-                "that the process exported: pass the handle exactly as orIpcExport returned it",
+                "not the one that the process exported: pass the handle exactly as orIpcExport "
+                "returned it",
                 exported.process);
   }
   {

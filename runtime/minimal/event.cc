@@ -69,9 +69,7 @@ orError_t Answer(const char* function, Stream::State state) {
          : state == Stream::State::kPending
              ? orErrorNotReady
              : Fail(orErrorShutdown,
-                    "%s: queued commands were dropped because the process "
-                    "is exiting",
-                    function);
+                    "%s: queued commands were dropped because the process is exiting", function);
 }
 
 int64_t Now() {
