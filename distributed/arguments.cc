@@ -142,9 +142,11 @@ void check_compatible(const char* name, const at::Tensor& input, const at::Tenso
   check_tensor(name, output);
   check_tensor(name, input);
   TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), "occl: ", name, ": the input is ",
-                   input.scalar_type(), ", the output ", output.scalar_type());
+                   input.scalar_type(), ", but the output is ", output.scalar_type(),
+                   ": both must have the same dtype");
   TORCH_CHECK_VALUE(output.device() == input.device(), "occl: ", name, ": the input is on ",
-                    input.device(), ", the output on ", output.device());
+                    input.device(), ", but the output is on ", output.device(),
+                    ": both must be on the same device");
 }
 
 void check_elements(const char* name, const char* role, const at::Tensor& tensor,

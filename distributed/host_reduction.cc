@@ -88,15 +88,17 @@ at::Tensor combine(const at::Tensor& left, const at::Tensor& right, const Reduce
     case ReduceOp::BXOR:
       return at::bitwise_xor(left, right);
     default:
-      TORCH_CHECK(false, "occl: unsupported reduction ", static_cast<int>(op.op_));
+      TORCH_CHECK(false, "occl: reduction type ", static_cast<int>(op.op_),
+                  " is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR or BXOR");
   }
 }
 
 }  // namespace
 
 ReduceOp within_machine(const ReduceOp& op, at::ScalarType type) {
-  TORCH_CHECK_TYPE(op != ReduceOp::AVG || type != at::kBool,
-                   "occl: an average of bool is not supported");
+  TORCH_CHECK_TYPE(
+      op != ReduceOp::AVG || type != at::kBool,
+      "occl: an average of bool is not supported: convert the tensor to another dtype");
   return op == ReduceOp::AVG ? ReduceOp(ReduceOp::SUM) : op;
 }
 

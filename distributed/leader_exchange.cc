@@ -65,7 +65,7 @@ void LeaderExchange::agree(const std::string& what) {
                      ": ", theirs.substr(1));
     TORCH_CHECK_WITH(DistBackendError, theirs == text_from(topology_.machine),
                      "ranks called different operations: rank ", topology_.rank(), " called ", mine,
-                     ", rank ", leader, " called ", theirs);
+                     ", but rank ", leader, " called ", theirs);
   }
 }
 

@@ -76,7 +76,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
 
 c10::intrusive_ptr<c10d::Backend> Network::gloo() {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, gloo_ != nullptr, "the group was aborted");
+  TORCH_CHECK_WITH(DistBackendError, gloo_ != nullptr, "the group was aborted: create a new group");
   return gloo_;
 }
 
@@ -103,7 +103,8 @@ Network::Wait Network::receive(int peer, int tag, const at::Tensor& data) {
 void Network::finish(const Wait& wait) {
   {
     const std::lock_guard lock(mutex_);
-    TORCH_CHECK_WITH(DistBackendError, gloo_ != nullptr, "the group was aborted");
+    TORCH_CHECK_WITH(DistBackendError, gloo_ != nullptr,
+                     "the group was aborted: create a new group");
     waiting_.insert(wait.work.get());
   }
   bool done = false;
@@ -124,7 +125,7 @@ void Network::finish(const Wait& wait) {
       throw_network_error(error, wait.peer, timeout_);
     }
   }
-  TORCH_CHECK_WITH(DistBackendError, done, "the group was aborted");
+  TORCH_CHECK_WITH(DistBackendError, done, "the group was aborted: create a new group");
 }
 
 void Network::abort() {

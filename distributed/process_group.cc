@@ -242,7 +242,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   const c10::Device device = inputs.empty() ? outputs.at(0).device() : inputs[0].device();
   if (coalesced_.has_value()) {
     TORCH_CHECK(!coalesced_->device.has_value() || *coalesced_->device == device, name,
-                ": coalesced operations must all use the same device, got ", device, " after ",
+                ": coalesced operations must all use the same device, but got ", device, " after ",
                 *coalesced_->device);
     coalesced_->device = device;
     coalesced_->async = coalesced_->async || async;
@@ -352,7 +352,8 @@ void ProcessGroupOCCL::startCoalescing() {
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::endCoalescing() {
-  TORCH_CHECK(coalesced_.has_value(), "occl: endCoalescing was called without startCoalescing");
+  TORCH_CHECK(coalesced_.has_value(),
+              "occl: endCoalescing was called without startCoalescing: call startCoalescing first");
   Coalesced all = *std::exchange(coalesced_, std::nullopt);
   if (all.calls.empty()) {
     return nullptr;
@@ -377,9 +378,9 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
     store_->set(prefix + std::to_string(getRank()), token);
     store_->wait({prefix + "done"}, timeout);
     const std::vector<uint8_t> missing = store_->get(prefix + "done");
-    TORCH_CHECK_WITH(
-        DistBackendError, missing == token,
-        "occl: monitored_barrier: rank 0 reported: ", std::string(missing.begin(), missing.end()));
+    TORCH_CHECK_WITH(DistBackendError, missing == token,
+                     "occl: monitored_barrier failed; rank 0 reported: ",
+                     std::string(missing.begin(), missing.end()));
     return;
   }
   std::string missing;
@@ -509,7 +510,8 @@ void ProcessGroupOCCL::shutdown() {
 // ---------------------------------------------------------------------------------------- memory
 
 void ProcessGroupOCCL::suspend() {
-  TORCH_CHECK(!coalesced_.has_value(), "occl: suspend: call endCoalescing first");
+  TORCH_CHECK(!coalesced_.has_value(),
+              "occl: suspend was called during coalescing: call endCoalescing first");
   for (const auto& [device, connection] : connections()) {
     connection.transport->suspend();
   }

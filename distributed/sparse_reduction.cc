@@ -51,10 +51,11 @@ std::vector<int64_t> gather_counts(Transport& transport, const at::Tensor& tenso
   std::vector<int64_t> counts;
   for (int64_t other = 0; other < ranks; ++other) {
     const int64_t* const row = host.const_data_ptr<int64_t>() + other * length;
-    TORCH_CHECK_VALUE(std::equal(mine.begin() + 1, mine.end(), row + 1), kName, ": rank ", rank,
-                      " has shape ", tensor.sizes(), " with ", mine[1], " sparse dimensions, rank ",
-                      other, " has shape ",
-                      at::IntArrayRef(row + 2, static_cast<size_t>(length - 2)), " with ", row[1]);
+    TORCH_CHECK_VALUE(
+        std::equal(mine.begin() + 1, mine.end(), row + 1), kName,
+        ": all ranks must have the same shape and sparse_dim, but rank ", rank, " has shape ",
+        tensor.sizes(), " with sparse_dim ", mine[1], " and rank ", other, " has shape ",
+        at::IntArrayRef(row + 2, static_cast<size_t>(length - 2)), " with sparse_dim ", row[1]);
     counts.push_back(row[0]);
   }
   return counts;
@@ -111,7 +112,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
   TORCH_CHECK_VALUE(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG, kName,
                     " supports only SUM and AVG: for other reductions, reduce tensor.to_dense()");
   TORCH_CHECK_TYPE(op == c10d::ReduceOp::SUM || tensor.scalar_type() != at::kBool, kName,
-                   ": an average of bool is not supported");
+                   ": an average of bool is not supported: convert the tensor to another dtype");
   TORCH_CHECK(
       !coalesced_.has_value(), kName,
       " cannot be coalesced, because it makes the host wait: call it outside the coalescing "

@@ -491,7 +491,7 @@ Status Communicator::CheckAgreement(const Descriptor& mine) const {
       const int first = std::min(rank_, other), second = std::max(rank_, other);
       return Error(occlInvalidUsage, "ranks called different operations: " + Name(first) +
                                          " called " + Describe(first == rank_ ? mine : theirs) +
-                                         ", " + Name(second) + " called " +
+                                         ", but " + Name(second) + " called " +
                                          Describe(second == rank_ ? mine : theirs));
     }
   }

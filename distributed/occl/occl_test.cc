@@ -251,7 +251,7 @@ TEST(OcclTest, DifferentOperationsAreReported) {
     }
     EXPECT_NE(rank.Synchronize(), orSuccess);
     const std::string text = orGetLastErrorDetail();
-    if (text.find("rank 0 called broadcast of float32[8], root 0, rank 1 called all-reduce of "
+    if (text.find("rank 0 called broadcast of float32[8], root 0, but rank 1 called all-reduce of "
                   "float32[4], sum") != std::string::npos) {
       ++reported;
     } else {
@@ -414,7 +414,7 @@ TEST(OcclTest, AMessageOfAnotherSizeIsReported) {
     }
     EXPECT_NE(rank.Synchronize(), orSuccess);
     EXPECT_NE(std::string(orGetLastErrorDetail())
-                  .find("rank 0 sends int32[10] with tag 0, rank 1 receives int32[9]"),
+                  .find("rank 0 sends int32[10] with tag 0, but rank 1 receives int32[9]"),
               std::string::npos)
         << orGetLastErrorDetail();
   });

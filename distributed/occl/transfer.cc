@@ -50,11 +50,12 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
   found->state.store(Mailbox::kClaimed, std::memory_order_relaxed);
   lock.unlock();
   if (found->type != step.request.type || found->count != step.request.count) {
-    *status = Error(occlInvalidUsage, all.Name(sender) + " sends " + TypeName(found->type) + "[" +
-                                          std::to_string(found->count) + "] with tag " +
-                                          std::to_string(found->tag) + ", " + all.Name(all.rank()) +
-                                          " receives " + TypeName(step.request.type) + "[" +
-                                          std::to_string(step.request.count) + "]");
+    *status =
+        Error(occlInvalidUsage, all.Name(sender) + " sends " + TypeName(found->type) + "[" +
+                                    std::to_string(found->count) + "] with tag " +
+                                    std::to_string(found->tag) + ", but " + all.Name(all.rank()) +
+                                    " receives " + TypeName(step.request.type) + "[" +
+                                    std::to_string(step.request.count) + "]");
     return true;
   }
   if (step.block != 0) {

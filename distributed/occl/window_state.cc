@@ -221,8 +221,8 @@ Status Window::CheckedBarrier(const Request& request, const Limit& limit) {
       const int first = std::min(rank_, peer), second = std::max(rank_, peer);
       return Error(occlInvalidUsage, "ranks called different operations: rank " +
                                          std::to_string(first) + " called " +
-                                         Describe(first == rank_ ? request : theirs) + ", rank " +
-                                         std::to_string(second) + " called " +
+                                         Describe(first == rank_ ? request : theirs) +
+                                         ", but rank " + std::to_string(second) + " called " +
                                          Describe(second == rank_ ? request : theirs));
     }
   }

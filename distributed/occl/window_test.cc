@@ -201,7 +201,7 @@ TEST_F(WindowFaultTest, DifferentOperationsAreReported) {
   }
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_NE(
-        Failure(rank).find("rank 0 called two-shot all-reduce of float32[4] at byte 0, rank 1 "
+        Failure(rank).find("rank 0 called two-shot all-reduce of float32[4] at byte 0, but rank 1 "
                            "called two-shot all-reduce of float32[5] at byte 0"),
         std::string::npos);
   }

@@ -179,7 +179,7 @@ def wrong_arguments() -> None:
         dist.all_reduce(torch.ones(3))
     with pytest.raises(ValueError, match="the output has 3 elements but needs 4"):
         dist.all_gather_into_tensor(torch.empty(3, device=DEVICE), torch.ones(2, device=DEVICE))
-    with pytest.raises(TypeError, match="the input is Float, the output Double"):
+    with pytest.raises(TypeError, match="the input is Float, but the output is Double"):
         dist.all_gather_into_tensor(
             torch.empty(4, device=DEVICE, dtype=torch.float64), torch.ones(2, device=DEVICE)
         )
