@@ -222,7 +222,7 @@ def test_merge_refuses_modes_that_cannot_be_loaded(
     with pytest.raises(SystemExit) as refused:
         main(["merge", str(part), "--output", str(tmp_path)])
     assert refused.value.code == 2
-    assert "--modes nowhere: ModuleNotFoundError" in capsys.readouterr().err
+    assert "--modes nowhere failed with ModuleNotFoundError" in capsys.readouterr().err
 
 
 def test_modes_of_a_vendor_and_strict_waivers(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def _check_placeholder(node: fx.Node, value: torch.Tensor) -> None:
     device = value.device
     if device.type not in _LEGAL_DEVICE_TYPES:
         raise GraphError(
-            f"openreg: {_describe(node)}: the input is on {device}: this backend supports tensors "
-            "on openreg and on the CPU. Move the input, or choose another backend"
+            f"openreg: {_describe(node)}: the input is on {device}, but this backend supports "
+            "only tensors on openreg and on the CPU: move the input, or choose another backend"
         )
     fake = _fake_tensor(node)
     if fake is None and isinstance(value, FakeTensor):
@@ -86,14 +86,14 @@ def _check_placeholder(node: fx.Node, value: torch.Tensor) -> None:
     if fake is None:
         if device.type == DEVICE_TYPE:
             raise GraphError(
-                f"openreg: {_describe(node)}: the input is on {device} and has no FakeTensor: "
-                "the traced device is unknown. Trace with FakeTensors (as torch.compile does), or "
+                f"openreg: {_describe(node)}: the input is on {device} and has no FakeTensor, so "
+                "the traced device is unknown: trace with FakeTensors (as torch.compile does), or "
                 "set node.meta['example_value']"
             )
     elif fake.device != device:
         raise GraphError(
             f"openreg: {_describe(node)}: it was traced on {fake.device}, but the input is on "
-            f"{device}. Pass a tensor on the traced device, or compile again for this device"
+            f"{device}: pass a tensor on the traced device, or compile again for this device"
         )
     if device.type == "cpu":
         log.debug("%s is on the CPU", _describe(node))

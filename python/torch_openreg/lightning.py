@@ -70,10 +70,14 @@ def _accelerator(package: ModuleType) -> type:
                     f"device index {missing[0]} is out of range: {DEVICE_TYPE} has {count} devices "
                     "(OPENREG_DEVICE_COUNT)"
                 )
-            if not indices or len(set(indices)) < len(indices):
+            if not indices:
                 raise ValueError(
-                    f"devices={devices!r} does not select different devices: pass their number,"
-                    ' -1 for all, or their indices, such as [0, 1] or "0,1"'
+                    f"devices={devices!r} selects no device: pass the number of devices, -1 for"
+                    ' all devices, or a list of indices such as [0, 1] or "0,1"'
+                )
+            if len(set(indices)) < len(indices):
+                raise ValueError(
+                    f"devices={devices!r} selects a device more than once: pass each index once"
                 )
             return indices
 

@@ -90,7 +90,10 @@ def source_files(root: Path, folders: Sequence[str]) -> list[str]:
     except FileNotFoundError:
         raise SystemExit("lint: git is missing; run apt-get install git") from None
     except subprocess.CalledProcessError as error:
-        raise SystemExit(f"lint: {error.stderr.strip()}") from None
+        message = f"lint: git ls-files exited with status {error.returncode}"
+        if words := error.stderr.strip():
+            message += f"; its stderr is: {words}"
+        raise SystemExit(message) from None
     return sorted(name for name in listed.stdout.split("\0") if name and (root / name).is_file())
 
 

@@ -39,11 +39,11 @@ def read_phrases(text: str) -> dict[str, str]:
         ValueError: if a line does not have the form PHRASE->USE.
     """
     phrases = {}
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines(), 1):
         if line and not line.startswith("#"):
             phrase, arrow, use = line.partition("->")
             if not (phrase and arrow and use):
-                raise ValueError(f"expected PHRASE->USE, found {line!r}")
+                raise ValueError(f"phrases.txt:{number}: expected PHRASE->USE, but found {line!r}")
             phrases[phrase] = use
     return phrases
 

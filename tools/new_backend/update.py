@@ -84,5 +84,8 @@ def _merge(ours: File, base: File, theirs: File) -> tuple[File, bool]:
             check=False,
         )
     if done.returncode > 127:  # a status up to 127 is the number of conflicts
-        raise RuntimeError(f"git merge-file failed: {done.stderr.decode().strip()}")
+        message = f"git merge-file exited with status {done.returncode}"
+        if words := done.stderr.decode().strip():
+            message += f"; its stderr is: {words}"
+        raise RuntimeError(message)
     return File(done.stdout, theirs.executable), done.returncode != 0

@@ -248,11 +248,15 @@ def describe(subject: Subject) -> dict[str, Any]:
     Raises:
         NoSubject: the subject cannot be loaded.
     """
+    seconds = 300
     try:
         with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
-            return worker.ask(None, 300)
+            return worker.ask(None, seconds)
     except Silent as silent:
-        raise NoSubject(f"describing the device: {silent}\n{silent.stacks}") from None
+        raise NoSubject(
+            f"the process that describes the device did not answer within {seconds} s; "
+            f"the stacks of its threads:\n{silent.stacks}"
+        ) from None
     except Died as died:
         _, found, reason = died.last_words.rpartition("NoSubject: ")
         if not found:

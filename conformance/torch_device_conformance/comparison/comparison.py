@@ -550,7 +550,9 @@ def samples(entry: Entry, dtype: torch.dtype, device: torch.device, seed: int = 
     try:
         return entry.samples(dtype, device)
     except Exception as error:
-        raise ReferenceError_(f"cannot make the samples: {type(error).__name__}: {error}") from None
+        raise ReferenceError_(
+            f"making the samples raised {type(error).__name__}: {error}"
+        ) from None
 
 
 def run(entry: Entry, sample: Any, device: torch.device, seed: int) -> Run:

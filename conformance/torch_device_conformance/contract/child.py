@@ -86,7 +86,10 @@ def survive(ended: Ended, what: str) -> Ended:
         Finding: the process crashed.
     """
     if ended.status < 0:
-        raise Finding(CRASH, f"{what}: died of signal {-ended.status}: {ended.errors[-600:]}")
+        message = f"{what}: signal {-ended.status} ended the process"
+        if ended.errors:
+            message += f"; its stderr ends with: {ended.errors[-600:]}"
+        raise Finding(CRASH, message)
     return ended
 
 
@@ -97,6 +100,8 @@ def succeed(ended: Ended, what: str) -> str:
         Finding: the process crashed, or its exit status is not 0.
     """
     if survive(ended, what).status:
-        last = ended.errors.splitlines()[-1] if ended.errors else ""
-        raise Finding(RAISES_WRONGLY, f"{what}: exited with status {ended.status}: {last}")
+        message = f"{what}: the process exited with status {ended.status}"
+        if ended.errors:
+            message += f"; the last line of its stderr is: {ended.errors.splitlines()[-1]}"
+        raise Finding(RAISES_WRONGLY, message)
     return ended.output

@@ -75,10 +75,12 @@ def two(backend: Backend, lines: str) -> list[str]:
                 output, errors = process.communicate(timeout=150)
                 if process.returncode:
                     kind = CRASH if process.returncode < 0 else RAISES_WRONGLY
-                    last = errors.strip().splitlines()[-1:] or [""]
-                    raise Finding(
-                        kind, f"a rank exited with status {process.returncode}: {last[0]}"
-                    )
+                    message = f"a rank exited with status {process.returncode}"
+                    if errors.strip():
+                        message += (
+                            f"; the last line of its stderr is: {errors.strip().splitlines()[-1]}"
+                        )
+                    raise Finding(kind, message)
                 words.append(output.strip())
         except subprocess.TimeoutExpired:
             raise Finding(HANG, "at least one of the two ranks did not exit within 150 s") from None

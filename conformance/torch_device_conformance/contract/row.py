@@ -83,10 +83,10 @@ def require_error(what: str, call: Callable[[], Any], *kinds: type[BaseException
         if kinds and not isinstance(error, kinds):
             names = " or ".join(kind.__name__ for kind in kinds)
             raise Finding(
-                RAISES_WRONGLY, f"{what}: got {type(error).__name__}: {error}; expected {names}"
+                RAISES_WRONGLY, f"{what}: expected {names}, but got {type(error).__name__}: {error}"
             ) from None
         return error
-    raise Finding(ACCEPTS_WRONGLY, f"{what}: raised no error")
+    raise Finding(ACCEPTS_WRONGLY, f"{what}: the call raised no error")
 
 
 def late(message: str) -> NoReturn:

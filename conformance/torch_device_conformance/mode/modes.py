@@ -92,7 +92,7 @@ def load(names: Iterable[str]) -> None:
             module = import_module_or_file(name)
             suites: Suites = module.SUITES
         except Exception as error:
-            raise BadModes(f"--modes {name}: {type(error).__name__}: {error}") from error
+            raise BadModes(f"--modes {name} failed with {type(error).__name__}: {error}") from error
         for suite, modes in suites.items():
             known = SUITES.setdefault(suite, {})
             for mode, make in modes.items():

@@ -184,7 +184,7 @@ def load(path: Path) -> Model:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise BadModel(f"{path}: {type(error).__name__}: {error}") from error
+        raise BadModel(f"loading {path} raised {type(error).__name__}: {error}") from error
     model = Model(path, module)
     for name in ("model", "inputs"):
         if model.function(name) is None:
@@ -261,7 +261,9 @@ def record(model: Model, place: str = "cpu") -> Recording:
             step(model, torch.device(place), phase)
     except Exception as error:
         hint = "; record it on the CPU" if place == "meta" else ""
-        raise BadModel(f"{model.path}: {type(error).__name__}: {error}{hint}") from error
+        raise BadModel(
+            f"running {model.path} raised {type(error).__name__}: {error}{hint}"
+        ) from error
     return recording
 
 

@@ -72,7 +72,8 @@ class Subject:
         available = getattr(module, "is_available", None)
         if available is not None and not available():
             raise NoSubject(
-                f"cannot use device {self.device!r}: torch.{device.type}.is_available() is false"
+                f"cannot use device {self.device!r}, because torch.{device.type}.is_available() is "
+                "false"
             )
         count = module.device_count() if hasattr(module, "device_count") else 1
         if (device.index or 0) >= count:
@@ -112,7 +113,7 @@ def import_backend(name: str) -> ModuleType:
     try:
         return import_module_or_file(name)
     except Exception as error:
-        raise NoSubject(f"--import {name}: {type(error).__name__}: {error}") from error
+        raise NoSubject(f"--import {name} failed with {type(error).__name__}: {error}") from error
 
 
 def import_module_or_file(name: str) -> ModuleType:
@@ -148,4 +149,4 @@ def object_at(place: str) -> Any:
             found = getattr(found, part)
         return found
     except (ImportError, AttributeError) as error:
-        raise NoSubject(f"{place!r}: {error}") from None
+        raise NoSubject(f"cannot find {place!r}, because {error}") from None
