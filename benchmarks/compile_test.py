@@ -106,7 +106,7 @@ def test_each_variant_sets_the_mode_of_torch_compile(monkeypatch: pytest.MonkeyP
 
 
 class Counted:
-    """A case that counts the calls of its step."""
+    """A case that counts the calls to its step."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -192,7 +192,7 @@ def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step
         return step
     stream, graph = torch.Stream(device), torch.accelerator.Graph()
     for _ in range(2):
-        step()  # the first calls of operators do work that cannot be captured
+        step()  # the first calls to operators do work that cannot be captured
     with stream, graph:
         result = step()
 

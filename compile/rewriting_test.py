@@ -275,7 +275,7 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     ),
     "rms_norm_broadcast": (lambda x: x * torch.rsqrt((x * x).mean(-1) + 1e-5), [t(4, 4)]),
     "softmax_broadcast": (lambda x: _softmax(x, keepdim=False), [t(4, 4)]),
-    # A mutation or a change of the gradient mode lies between the operators.
+    # A mutation or a change to the gradient mode lies between the operators.
     "silu_mutated": (_mutated_between, [t(3)]),
     "silu_mutated_by_a_region": (_mutated_by_a_region, [t(3)]),
     "silu_without_gradient": (_gate_without_gradient, [t(3).requires_grad_()]),

@@ -49,12 +49,12 @@ def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
 
 
 def evaluate(op: OpInfo, kind: type[Operator] = Operator) -> Evidence:
-    """Compares an operator entry on the device with the CPU."""
+    """Compares the results of an operator entry on the device with those on the CPU."""
     return evaluate_entry(kind(op))
 
 
 def evaluate_entry(entry: Entry) -> Evidence:
-    """Compares an entry on the device with the CPU."""
+    """Compares the results of an entry on the device with those on the CPU."""
     return judge(entry, torch.float32, OPENREG)
 
 

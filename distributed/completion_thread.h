@@ -26,7 +26,7 @@ class CompletionThread {
   enum class Order { kOfCalls, kOfCompletion };
 
   explicit CompletionThread(Order order);
-  // Prevents further calls of functions, but does not wait for a running one: that function may
+  // Prevents further calls to functions, but does not wait for a running one: that function may
   // need a resource of the caller, such as the GIL.
   ~CompletionThread();
   CompletionThread(const CompletionThread&) = delete;

@@ -52,8 +52,8 @@ class MachineTransport final : public Transport {
   void barrier() override;
   void send(const at::Tensor& tensor, int peer, int tag) override;
   void receive(const at::Tensor& tensor, int peer, int tag, int* source) override;
-  // Group the messages, which then run concurrently. Collectives in a group still run one after the
-  // other.
+  // Messages between begin_group() and end_group() run concurrently. Collectives in a group still
+  // run one after the other.
   void begin_group() override { ++groups_; }
   void end_group() override;
   void drop_group() override;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests the fallback's report, which counts the calls of each operator without a device kernel."""
+"""Tests the fallback's report, which counts the calls to each operator without a device kernel."""
 
 from collections.abc import Iterator
 

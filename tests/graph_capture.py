@@ -21,7 +21,7 @@ def quiet_devices() -> Iterator[None]:
 
 
 def capture(work: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
-    """Runs `work` on a separate stream, and then captures it. Returns the graph and the result."""
+    """Runs `work` on a separate stream to warm up, captures it, and returns graph and result."""
     side = torch.openreg.Stream()
     side.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(side):

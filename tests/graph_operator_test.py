@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Captures torch's operator samples in graphs, and compares replays with the CPU."""
+"""Captures torch's operator samples in graphs, and compares replays with eager calls on the CPU."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -107,7 +107,7 @@ def _caller(op: Any, way: str, like: Any) -> Callable[[Any], Any]:
 
 
 def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -> str:
-    """Captures a call, replays it with other inputs, and compares the results with the CPU."""
+    """Captures a call, replays it with other inputs, and compares the results with the CPU's."""
     arguments = (sample.input, sample.args, sample.kwargs)
     theirs = _to(arguments, "cpu")
     ours = _to(arguments, "openreg")
@@ -273,7 +273,7 @@ def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
 
 @contextmanager
 def unseeded() -> Iterator[None]:
-    """Removes calls of manual_seed from the samples, because a capture rejects such calls."""
+    """Removes calls to manual_seed from the samples, because a capture rejects such calls."""
     with mock.patch.object(
         common_methods_invocations, "wrapper_set_seed", lambda f, *a, **k: f(*a, **k)
     ):

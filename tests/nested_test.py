@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares nested tensors of strided and jagged layout with the CPU."""
+"""Compares nested tensors of strided and jagged layout with those on the CPU."""
 
 from collections.abc import Callable
 from typing import Any

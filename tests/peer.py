@@ -177,7 +177,7 @@ class Peer:
         theirs.close()
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Requests a call of ``function``, but does not wait for its result."""
+        """Requests a call to ``function``, but does not wait for its result."""
         self.connection.send((function, arguments))
 
     def receive(self) -> Any:

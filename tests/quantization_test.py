@@ -178,7 +178,7 @@ def test_weight_int4pack_mm(
 
 
 def test_weight_int4pack_mm_is_that_of_the_cpu() -> None:
-    """Compares with the CPU's operator, which uses another packing of the same weight."""
+    """Compares with the results of the CPU's operator, which packs the same weight differently."""
     numbers, scales_and_zeros, _ = int4(1024, 512, 64, torch.bfloat16)
     for m in (1, 33):
         x = torch.randn(m, 512).bfloat16()

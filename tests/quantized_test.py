@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares quantized tensors, per tensor and per channel, with the CPU."""
+"""Compares quantized tensors, per tensor and per channel, with those on the CPU."""
 
 import copy
 from collections.abc import Callable

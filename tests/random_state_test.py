@@ -407,7 +407,7 @@ def test_offsets_of_the_default_generators() -> None:
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
-    """The recomputation in backward must drop the same elements as the forward pass."""
+    """The recomputation in the backward pass must drop the same elements as the forward pass."""
     device = torch.device("openreg", index)
     torch.manual_seed(0)
     network = torch.nn.Sequential(

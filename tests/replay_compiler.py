@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fixtures for compiled functions that replay captured graphs (``mode="reduce-overhead"``).
 
-A test compiles its functions in two ways: to generated kernels, and to calls of operators.
+A test compiles its functions in two ways: to generated kernels, and to calls to operators.
 """
 
 from collections.abc import Callable, Iterator

@@ -54,7 +54,7 @@ def test_results_stay_as_long_as_they_are_held(replaying: Callable[[Any], Any]) 
     st.sampled_from(sorted(WAYS)),
 )
 def test_any_program_agrees(steps: list[tuple[str, int]], way: str) -> None:
-    """The program holds and drops results, writes to them and uses them as inputs, in any order."""
+    """A random program keeps and drops results, writes to them and uses them as inputs."""
 
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         z = (x * 2 + y.cumsum(0)) % 997

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares sparse tensors of all layouts with the CPU: creation, copies, operators, gradients."""
+"""Compares sparse tensors of all layouts with the CPU's: creation, copies, operators, gradients."""
 
 from collections.abc import Callable
 from typing import Any

@@ -544,7 +544,7 @@ def full_queue_of_replays_of_two_threads() -> Generator[None, None, Any]:
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """Attaches a Python object to a tensor. It is freed with the tensor, even by C++ code."""
+    """Attaches a Python object to a tensor, which is freed with it even if C++ code frees both."""
     tensor.mark = []
     return tensor
 

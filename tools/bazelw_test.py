@@ -58,7 +58,7 @@ class Machine:
         script.chmod(0o755)
 
     def program(self, name: str, code: str = "", folder: Path | None = None) -> None:
-        """Adds a program that records its call and then runs ``code``."""
+        """Adds a program that logs its command line and then runs ``code``."""
         path = (folder or self.bin) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Queues calls of the alias fallback without waiting: allocates the results, then queues the CPU
+// Queues calls to the alias fallback without waiting: allocates the results, then queues the CPU
 // kernel with aliases of the arguments. Any thread may call these functions; the driver chooses the
 // thread of the kernel.
 #ifndef ATEN_FALLBACK_QUEUED_CALL_H_

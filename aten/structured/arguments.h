@@ -28,9 +28,9 @@ int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right);
 // written.
 bool uniform(std::initializer_list<at::TensorList> lists);
 
-// Returns whether, for uniform lists, one call per tensor costs less than a single launch. Each
-// such call uses the fast path (pointwise.h) and runs inline. The single launch also runs inline,
-// but needs an alias for each tensor.
+// Returns whether, for lists that are uniform(), one call per tensor costs less than a single
+// launch. Each such call uses the fast path (pointwise.h) and runs inline. The single launch also
+// runs inline, but needs an alias for each tensor.
 bool is_faster_apart(std::initializer_list<at::TensorList> lists);
 
 bool is_real(const at::Scalar& scalar);

@@ -235,7 +235,7 @@ def _reason_against_lowering(graph: fx.Graph) -> str | None:
 
 
 def lower(gm: fx.GraphModule) -> list[fx.GraphModule]:
-    """Replace calls of torch functions with the operators that they call, in place.
+    """Replace calls to torch functions with the operators that they call, in place.
 
     Graphs of checkpointed regions are lowered too. Other subgraphs are not lowered. If a graph
     transforms functions (torch.func) or changes the shape of a tensor in place (``x.t_()``), it is

@@ -2,7 +2,7 @@
 """Provides this package's C++ headers as text for generated code.
 
 Generated code contains this text and includes none of our files. Thus code in a cache or in a
-compiled package is self-contained. A change of a header changes the code, and therefore its cache
+compiled package is self-contained. A change to a header changes the code, and therefore its cache
 key.
 """
 

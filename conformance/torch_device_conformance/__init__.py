@@ -5,7 +5,7 @@
 
 - ``subject``: the device under test, its provenance, and the dispatch of its operators.
 - ``database``: the operators, modules and optimizers of the installed torch.
-- ``comparison``: the comparison of a device with the CPU for one database entry.
+- ``comparison``: the comparison of a device's results with the CPU's for one database entry.
 - ``mode``: the ways to call an operator (eager, out=, in place, ...).
 - ``contract``: what torch requires of a device in addition to operators, one row per requirement.
 - ``execution``: the selection of cases, and the worker processes, which may crash or hang.

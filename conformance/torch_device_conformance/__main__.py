@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command line program. Its flags: python -m torch_device_conformance --help."""
+"""The command-line program. `python -m torch_device_conformance --help` lists its flags."""
 
 import sys
 

@@ -66,7 +66,7 @@ class Window {
   Status CheckPeer(int peer) const;
   Status CheckChannel(int channel) const;
 
-  // Closes the window, so that later calls of Run() fail. If an operation is running, returns false
+  // Closes the window, so that later calls to Run() fail. If an operation is running, returns false
   // without closing the window.
   bool Close() {
     int none = 0;

@@ -86,7 +86,7 @@ class Record:
         predictions: the predicted digit for each test image, int64 (n,).
         accuracy: the share of test images that are classified correctly.
         peak_bytes: the peak of device memory in use; None on the CPU, which has no statistics.
-        fallbacks: the number of calls of each operator that ran on the CPU because it has no
+        fallbacks: the number of calls to each operator that ran on the CPU because it has no
             kernel; None on the CPU.
         graphs: the number of compiled graphs in a step of the trained network; None if it is not
             compiled.

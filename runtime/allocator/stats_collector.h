@@ -31,7 +31,7 @@ class StatsCollector {
   // `pools` must outlive this object.
   explicit StatsCollector(PoolList* pools) : pools_(pools) {}
 
-  // Unlocks the pool after a change of its counters. If they have exceeded the pool's limits,
+  // Unlocks the pool after a change to its counters. If they have exceeded the pool's limits,
   // updates the peaks first.
   void unlock(Pool& pool, PoolType type, PoolLock lock) {
     if (pool.crossed(type)) [[unlikely]] {

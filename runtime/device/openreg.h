@@ -479,7 +479,7 @@ OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t graph, const char* path);
 // call. A replay writes one record per node of its graph. The records of a call and of its work
 // have the same correlation number.
 typedef enum orActivityKind {
-  orActivityRuntime = 0,  // a call of a function in this header, on a host thread
+  orActivityRuntime = 0,  // a call to a function in this header, on a host thread
   orActivityKernel = 1,
   orActivityMemcpy = 2,
   orActivityMemset = 3,

@@ -27,8 +27,8 @@ constexpr size_t kMaxDeviceMemory = size_t{1} << 40;
 constexpr size_t kMemoryUnit = size_t{2} << 20;  // device memory is a multiple of this size
 
 // The driver's state in this process. It changes at the first use, at orShutdown, and in a forked
-// child. The first use holds `first_use_mutex`. A fork acquires this mutex, too, so it waits if
-// another thread is in the first use.
+// child. The thread that uses the driver first holds `first_use_mutex` while it initializes the
+// driver. A fork acquires the mutex as well, so it waits for an initialization in progress.
 enum class Phase { kUnused, kReady, kForked, kShutdown };
 constinit std::atomic<Phase> phase{Phase::kUnused};
 constinit std::atomic<int> requested_blocking{-1};  // from orSetLaunchBlocking

@@ -143,7 +143,7 @@ def test_any_source() -> None:
 
 
 def exchanges() -> None:
-    # All pairs of ranks exchange more messages at the same time than there are mailboxes.
+    # Every pair of ranks exchanges more messages at once than there are mailboxes.
     rank, ranks = dist.get_rank(), dist.get_world_size()
     operations = []
     received = []

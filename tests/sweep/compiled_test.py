@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiles a few operators and compares them with the CPU. The sweep compiles all operators."""
+"""Compiles a few operators and compares the results with the CPU's. The sweep compiles all."""
 
 from collections.abc import Iterator
 

@@ -54,7 +54,7 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
 
 
 def outcome(mode: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
-    """Compares an operator on the device with the CPU, in one mode."""
+    """Compares an operator's results on the device with those on the CPU, in one mode."""
     return judge(MODE_TYPES[mode](op), dtype, torch.device("openreg"))
 
 

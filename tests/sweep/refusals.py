@@ -436,7 +436,7 @@ def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
 
 
 def method(name: str, arguments: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> Call:
-    """Returns a call of a method of a tensor of ones."""
+    """Returns a call to a method of a tensor of ones."""
     return lambda d: getattr(ones(d, dtype=dtype), name)(*arguments)
 
 
@@ -445,12 +445,12 @@ def with_scalar(function: Callable[[Tensor, Any], Any], dtype: torch.dtype, scal
 
 
 def on_made(function: Callable[..., Any], *makes: Callable[[torch.device], Tensor]) -> Call:
-    """Returns a call of a function with the tensors that `makes` create."""
+    """Returns a call to a function with the tensors that `makes` create."""
     return lambda d: function(*(make(d) for make in makes))
 
 
 def loss_backward(name: str, more: tuple[Any, ...], place: int, dtype: torch.dtype) -> Call:
-    """Returns a call of a loss's backward in which the tensor at `place` has another dtype."""
+    """Returns a call to a loss's backward in which the tensor at `place` has another dtype."""
 
     def call(device: torch.device) -> Any:
         made = [ones(device, dtype=dtype if n == place else torch.float32) for n in range(3)]

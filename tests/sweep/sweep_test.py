@@ -145,7 +145,7 @@ CHECKED = (
     "where",
 )
 
-# Operators for the mode compiled_aot. There are fewer of them, because tracing is slower.
+# Operators for the mode compiled_aot: a subset, because tracing is slow.
 TRACED = (
     "cat",
     "cumsum",

@@ -215,7 +215,7 @@ class Recorder(TorchDispatchMode):
 
 
 def variants(operator: Any, values: list[Any]) -> Iterator[tuple[str, list[Any], Any]]:
-    """Yields calls of an operator with fewer gradients, or for fewer results.
+    """Yields calls to an operator with fewer gradients, or for fewer results.
 
     Yields:
         The part that is omitted, the arguments, and the requested results (None for all).

@@ -193,7 +193,7 @@ def _called(node: ast.stmt) -> str:
 
 
 def _file_names(node: ast.stmt) -> Iterator[str]:
-    """Yields the strings in a call of exports_files, except those in its visibility."""
+    """Yields the strings in a call to exports_files, except those in its visibility."""
     for item in ast.walk(node):
         if (
             isinstance(item, ast.Constant)

@@ -270,7 +270,7 @@ def _cmake_name(label: str) -> str:
 
 
 def _call(function: str, *names: str, **lists: Iterable[Any]) -> str:
-    """Returns a call of a CMake function, with one line for each item of its lists."""
+    """Returns a call to a CMake function, with one line for each item of its lists."""
     lines = [" ".join([f"{function}({' '.join(names)}"])]
     for keyword, items in lists.items():
         items = list(items)

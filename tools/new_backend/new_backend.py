@@ -48,7 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--update",
         action="store_true",
-        help="bring later changes of the sources into a repository that this program wrote, and "
+        help="bring later changes to the sources into a repository that this program wrote, and "
         "keep its own changes: a three-way merge",
     )
     flags = parser.parse_args(argv)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Merges changes of the sources into a generated repository that the vendor has changed."""
+"""Merges changes to the sources into a generated repository that the vendor has changed."""
 
 import subprocess
 import tempfile

@@ -14,7 +14,7 @@ LINES = "".join(f"line {number}\n" for number in range(9))
 
 
 def tree(**contents: str) -> Tree:
-    """Return files with the suffix .txt."""
+    """Return a tree with a file NAME.txt for each keyword argument; its value is the content."""
     return {f"{name}.txt": File(text.encode(), False) for name, text in contents.items()}
 
 

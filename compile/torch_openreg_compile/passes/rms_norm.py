@@ -25,7 +25,10 @@ aten = torch.ops.aten
 
 
 class RMSNorm(Rewrite):
-    """Rewrites normalization over the last dimensions; a weight must have the same sizes."""
+    """Replaces RMS normalization over the trailing dimensions with ``rms_norm``.
+
+    The weight, if any, must have the sizes of these dimensions.
+    """
 
     name = "rms_norm"
 

@@ -443,7 +443,9 @@ def judge(
     depth: Depth | None = None,
     made: Sequence[Any] | None = None,
 ) -> Evidence:
-    """Compares an entry on the device with the CPU, sample by sample, until samples differ.
+    """Compares the results of an entry on the device with those on the CPU.
+
+    Compares sample by sample, until samples differ.
 
     Args:
         entry: the entry to compare.

@@ -35,7 +35,7 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
     """Returns a function that copies lists, tuples and dicts of CPU tensors to a device.
 
     The device may be the CPU. Tensors keep their strides and offsets. Tensors that share a storage
-    also share a storage on the device, even if several calls of the returned function copy them. If
+    also share a storage on the device, even if several calls to the returned function copy them. If
     the backend has no set_, only the values are copied. The CPU device, as a `torch.device` or as
     the string "cpu", is replaced with the device.
     """

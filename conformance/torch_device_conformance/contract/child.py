@@ -24,7 +24,7 @@ class Ended:
     """The outcome of running a process.
 
     Attributes:
-        status: exit status of the process, or the negative signal number if a signal ended it.
+        status: exit status of the process, or the negated signal number if a signal ended it.
         output: text that the process wrote to stdout.
         errors: text that the process wrote to stderr.
     """

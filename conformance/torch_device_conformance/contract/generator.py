@@ -37,7 +37,7 @@ def torch_manual_seed(backend: Backend) -> None:
         second = draw(backend.device).cpu()
         torch.manual_seed(5)
         require_equal(f"{name} after the same seed", draw(backend.device), first)
-        require(not torch.equal(first, second), f"two calls of {name} draw the same numbers")
+        require(not torch.equal(first, second), f"two calls to {name} draw the same numbers")
         torch.manual_seed(6)
         require(not torch.equal(draw(backend.device).cpu(), first), f"{name} ignores the seed")
 

@@ -112,7 +112,7 @@ class Judge:
             yield from self.entry(case, entries(case.suite, case.mode)[case.name])
 
     def entry(self, case: Case, entry: Entry) -> Iterator[Verdict]:
-        """Compares an entry of a database with the CPU and yields the verdict.
+        """Compares the results of a database entry with those on the CPU and yields the verdict.
 
         If the entry's operators are traced, yields the verdict twice: before the trace, in case it
         crashes, and after it, with the routes of the operators.

@@ -34,7 +34,10 @@ class Limits:
 
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
-    """Groups the cases. Each contract area is a group, and so is each other case."""
+    """Groups the cases.
+
+    The cases of a contract area form one group; every other case is a group of its own.
+    """
     areas: dict[str, list[Case]] = {}
     rest = []
     for case in cases:

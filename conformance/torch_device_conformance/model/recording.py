@@ -112,7 +112,7 @@ class Recording:
         found.append(made)
 
     def overloads(self) -> dict[str, int]:
-        """Returns the number of calls of each overload. The most frequent one is the first."""
+        """Returns the number of calls to each overload, with the most frequent overload first."""
         total: dict[str, int] = {}
         for (_, name, _), signatures in self.calls.items():
             total[name] = total.get(name, 0) + sum(s.calls for s in signatures)

@@ -58,7 +58,7 @@ class Report:
         )
 
     def required(self) -> tuple[int, int]:
-        """Returns the number of required contract rows that pass, and of all required rows."""
+        """Returns how many required contract rows pass, and how many there are."""
         rows = [v for v in self.counted() if v.case.suite == "contract" and v.required]
         return sum(v.passes for v in rows), len(rows)
 

@@ -349,7 +349,7 @@ def make_graphed_callables(
 
     Args:
         callables: functions or modules that take and return tensors, without hooks. Modules are
-            changed in place; after a change of their training mode they run without the graph.
+            changed in place; after a change to their training mode they run without the graph.
         sample_args: the arguments of the callable, a tuple of tensors or of nested containers of
             tensors; for several callables, a tuple of such tuples. They determine shapes, dtypes
             and ``requires_grad`` of all calls.

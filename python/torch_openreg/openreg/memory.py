@@ -232,7 +232,8 @@ def caching_allocator_delete(mem_ptr: int) -> None:
     """Free memory that ``caching_allocator_alloc`` returned.
 
     Raises:
-        ValueError: if no such memory has this address, or if the memory was freed before.
+        ValueError: if ``mem_ptr`` is not an address that ``caching_allocator_alloc`` returned, or
+            if the memory was already freed.
     """
     _C.free_raw(mem_ptr)
 
