@@ -268,11 +268,12 @@ OPENREG_API occlResult_t occlCommInitRankConfig(occlComm_t* comm, int nranks, oc
                                                 int rank, const occlConfig_t* config) {
   constexpr char kFunction[] = "occlCommInitRank";
   if (comm == nullptr || nranks < 1 || nranks > kMaxRanks || rank < 0 || rank >= nranks) {
-    return Return(Error(occlInvalidArgument, std::string(kFunction) + ": rank " +
-                                                 std::to_string(rank) + " of " +
-                                                 std::to_string(nranks) + ": nranks must be 1 to " +
-                                                 std::to_string(kMaxRanks) +
-                                                 ", rank less than nranks, and comm not null"));
+    return Return(Error(occlInvalidArgument,
+                        std::string(kFunction) + ": nranks is " + std::to_string(nranks) +
+                            " and rank is " + std::to_string(rank) + ": nranks must be from 1 to " +
+                            std::to_string(kMaxRanks) +
+                            ", rank must be from 0 to nranks - 1, and comm "
+                            "must not be null"));
   }
   *comm = nullptr;
   std::shared_ptr<Communicator> joined;
@@ -403,8 +404,9 @@ OPENREG_API occlResult_t occlCommSetTimeout(occlComm_t comm, int64_t timeout_ms)
     return Return(status);
   }
   if (timeout_ms <= 0) {
-    return Return(Error(occlInvalidArgument, "occlCommSetTimeout: " + std::to_string(timeout_ms) +
-                                                 " ms: the timeout must be positive"));
+    return Return(
+        Error(occlInvalidArgument, "occlCommSetTimeout: the timeout must be positive, but is " +
+                                       std::to_string(timeout_ms) + " ms"));
   }
   comm->communicator->SetTimeout(std::chrono::milliseconds(timeout_ms));
   return occlSuccess;

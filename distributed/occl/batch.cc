@@ -182,8 +182,8 @@ Status Batch::Add(const Request& request) {
                                           " ranks exceed the limit of 2^46 bytes in total");
   }
   if (HasRoot(operation) && (request.root < 0 || request.root >= ranks)) {
-    return Error(occlInvalidArgument, "there is no rank " + std::to_string(request.root) +
-                                          ", the root: the communicator has " +
+    return Error(occlInvalidArgument, "the root, rank " + std::to_string(request.root) +
+                                          ", is out of range: the communicator has " +
                                           std::to_string(ranks) + " ranks");
   }
   const bool any = operation == Operation::kReceive && request.peer == occlAnyRank;

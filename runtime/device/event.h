@@ -80,7 +80,7 @@ class alignas(64) Event : public HandleSlot {
   bool ReachedByOthers() const;
 
   // Stores the current time if the record with this number is the latest one. Called when a stream
-  // reaches the command of the record.
+  // reaches the record's command.
   void Stamp(uint64_t record);
 
   // Record the event in a replay, in two steps. NewRecord() allocates the record's number, and
