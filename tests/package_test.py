@@ -95,7 +95,7 @@ def test_torch_backends_has_the_device() -> None:
 
 def test_errors_of_the_driver_have_their_number() -> None:
     stream = torch.openreg.Stream()
-    with pytest.raises(torch.openreg.AcceleratorError, match="is not a stream") as error:
+    with pytest.raises(torch.openreg.AcceleratorError, match="is not a valid stream") as error:
         torch.openreg.ExternalStream(12345).synchronize()
     assert error.value.error_code > 0
     stream.synchronize()

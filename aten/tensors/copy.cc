@@ -153,7 +153,7 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_bloc
     copy_to_host(dst, src, non_blocking);
   } else if (!is_device(src)) {
     TORCH_CHECK(src.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device(),
-                ": only openreg and CPU tensors can be copied to openreg");
+                ", because only openreg and CPU tensors can be copied to openreg");
     copy_from_host(dst, src, non_blocking);
   } else if (dst.get_device() == src.get_device()) {
     queue_copy(dst.get_device(), dst, src);

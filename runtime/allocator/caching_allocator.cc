@@ -161,7 +161,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   if (size.requested > PTRDIFF_MAX) {
     throw Error(orErrorInvalidValue,
                 "openreg: " + std::to_string(static_cast<ptrdiff_t>(size.requested)) +
-                    " bytes of device memory were requested: a size cannot be negative");
+                    " bytes of device memory were requested, but a size cannot be negative");
   }
   const HostWait wait;  // the thread that holds growth_ may be waiting
   const std::lock_guard growth(growth_);

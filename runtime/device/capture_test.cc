@@ -264,10 +264,10 @@ TEST_F(CaptureTest, BadArgumentsAreRefused) {
   EXPECT_FAILS(orStreamBeginCapture(stream, static_cast<orStreamCaptureMode>(7)),
                orErrorInvalidValue, "mode 7");
   EXPECT_FAILS(orStreamEndCapture(stream, nullptr), orErrorInvalidValue, "graph is null");
-  EXPECT_FAILS(orGraphLaunch(nullptr, stream), orErrorInvalidHandle, "not a graph");
+  EXPECT_FAILS(orGraphLaunch(nullptr, stream), orErrorInvalidHandle, "not a valid graph");
   EXPECT_FAILS(orGraphLaunch(reinterpret_cast<orGraph_t>(stream), stream), orErrorInvalidHandle,
-               "not a graph");
-  EXPECT_FAILS(orGraphDestroy(nullptr), orErrorInvalidHandle, "not a graph");
+               "not a valid graph");
+  EXPECT_FAILS(orGraphDestroy(nullptr), orErrorInvalidHandle, "not a valid graph");
   EXPECT_FAILS(orStreamGetCaptureInfo(stream, nullptr, nullptr), orErrorInvalidValue, "status");
   graph = Capture(stream, [] {});
   EXPECT_FAILS(orGraphGetNodeCount(graph, nullptr), orErrorInvalidValue, "count is null");

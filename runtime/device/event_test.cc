@@ -253,14 +253,15 @@ TEST_F(EventTest, StaleAndForeignHandlesAreErrors) {
                                     reinterpret_cast<orEvent_t>(UINT64_MAX),
                                     reinterpret_cast<orEvent_t>(uint64_t{2})};
   for (orEvent_t handle : handles) {
-    EXPECT_FAILS(orEventDestroy(handle), orErrorInvalidHandle, "is not an event");
-    EXPECT_FAILS(orEventQuery(handle), orErrorInvalidHandle, "is not an event");
-    EXPECT_FAILS(orEventSynchronize(handle), orErrorInvalidHandle, "is not an event");
-    EXPECT_FAILS(orEventRecord(handle, nullptr), orErrorInvalidHandle, "is not an event");
-    EXPECT_FAILS(orEventGetDevice(handle, &dummy), orErrorInvalidHandle, "is not an event");
-    EXPECT_FAILS(orStreamWaitEvent(nullptr, handle, 0), orErrorInvalidHandle, "is not an event");
+    EXPECT_FAILS(orEventDestroy(handle), orErrorInvalidHandle, "is not a valid event");
+    EXPECT_FAILS(orEventQuery(handle), orErrorInvalidHandle, "is not a valid event");
+    EXPECT_FAILS(orEventSynchronize(handle), orErrorInvalidHandle, "is not a valid event");
+    EXPECT_FAILS(orEventRecord(handle, nullptr), orErrorInvalidHandle, "is not a valid event");
+    EXPECT_FAILS(orEventGetDevice(handle, &dummy), orErrorInvalidHandle, "is not a valid event");
+    EXPECT_FAILS(orStreamWaitEvent(nullptr, handle, 0), orErrorInvalidHandle,
+                 "is not a valid event");
     EXPECT_FAILS(orEventElapsedTime(&milliseconds, good, handle), orErrorInvalidHandle,
-                 "is not an event");
+                 "is not a valid event");
   }
   EXPECT_FAILS(orEventCreate(nullptr), orErrorInvalidValue, "event is null");
   orEvent_t event;

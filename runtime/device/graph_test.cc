@@ -166,7 +166,7 @@ TEST_F(GraphTest, AClosureIsReplayedWithItsArgumentsAndReleasedWithTheGraph) {
   ASSERT_OK(orGraphLaunch(graph, stream));
   ASSERT_OK(orGraphDestroy(graph));  // the queued replays still own it
   EXPECT_EQ(shared.use_count(), 2);
-  EXPECT_FAILS(orGraphLaunch(graph, stream), orErrorInvalidHandle, "not a graph");
+  EXPECT_FAILS(orGraphLaunch(graph, stream), orErrorInvalidHandle, "not a valid graph");
   gate.Open();
   EXPECT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(*shared, 10);

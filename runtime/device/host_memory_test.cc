@@ -77,8 +77,8 @@ TEST_F(HostMemoryTest, OnlyHostMemoryCanBeRegistered) {
                "not a valid range of host memory");
   char* view = nullptr;
   char* device = Allocate<char>(100, &view);
-  EXPECT_FAILS(orHostRegister(device, 100), orErrorInvalidValue, "that is device memory");
-  EXPECT_FAILS(orHostRegister(view, 100), orErrorInvalidValue, "that is device memory");
+  EXPECT_FAILS(orHostRegister(device, 100), orErrorInvalidValue, "is device memory");
+  EXPECT_FAILS(orHostRegister(view, 100), orErrorInvalidValue, "is device memory");
 }
 
 }  // namespace

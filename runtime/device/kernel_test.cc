@@ -348,7 +348,7 @@ TEST_F(KernelTest, CallablesAreMovedInAndDestroyedOnce) {
   EXPECT_EQ(result.load(), 15);
   EXPECT_EQ(shared.use_count(), 1);
   EXPECT_FAILS(orLaunchKernel(reinterpret_cast<orStream_t>(1), [shared] {}), orErrorInvalidHandle,
-               "is not a stream");
+               "is not a valid stream");
   EXPECT_EQ(shared.use_count(), 1);
 }
 

@@ -78,7 +78,7 @@ TEST_F(LaunchTest, AKernelMustNotWriteToTheHost) {
 TEST_F(LaunchTest, ErrorsOfTheLaunchAreReturned) {
   double* sum = Allocate<double>(1);
   EXPECT_FAILS(Launch(reinterpret_cast<orStream_t>(1), kCheap, AddScalar, sum, sum),
-               orErrorInvalidHandle, "is not a stream");
+               orErrorInvalidHandle, "is not a valid stream");
 }
 
 void Many(const float* a, const float* b, const float* c, const float* d, const float* e,

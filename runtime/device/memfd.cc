@@ -89,10 +89,10 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
   const std::string name = Target(own.text);
   if (!Names(name, place.number)) {
     close(found);
-    return Fail(
-        lost,
-        "%s: %s is %s, not the memory that the handle refers to: the exporting process has exited",
-        function, path.text, name.c_str());
+    return Fail(lost,
+                "%s: %s is %s, not the memory that the handle refers to, because the exporting "
+                "process has exited",
+                function, path.text, name.c_str());
   }
   const int opened = open(own.text, O_RDWR | O_CLOEXEC);
   const int error = errno;
@@ -104,7 +104,7 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
   if (seals < 0 || (seals & kSeals) != kSeals) {
     close(opened);
     return Fail(orErrorInvalidValue,
-                "%s: %s was not created by this version of OpenReg: its size is not sealed",
+                "%s: %s was not created by this version of OpenReg (its size is not sealed)",
                 function, path.text);
   }
   *file = opened;

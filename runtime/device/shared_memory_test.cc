@@ -150,7 +150,7 @@ TEST_F(SharedMemoryTest, AnOwnerCanImportItsOwnMemory) {
   EXPECT_EQ(Import(handle), memory_ + 4096);
   EXPECT_EQ(remote.Ask("exported 0 256"), "ok 0");
   EXPECT_FAILS(orIpcRelease(memory_ + 4096, nullptr), orErrorInvalidDevicePointer,
-               "not a pointer from");
+               "was not returned by");
   EXPECT_EQ(Import(Export(64, 64)), memory_ + 64);
   EXPECT_FALSE(IsExported(0, 4096));
 }

@@ -51,8 +51,8 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
   }
   if (priority < Stream::kGreatestPriority || priority > Stream::kLeastPriority) {
     return Fail(orErrorInvalidValue,
-                "orStreamCreate: priority %d is out of range: %d (least) to %d", priority,
-                Stream::kLeastPriority, Stream::kGreatestPriority);
+                "orStreamCreate: priority %d is out of range: it must be from %d (least) to %d",
+                priority, Stream::kLeastPriority, Stream::kGreatestPriority);
   }
   return Streams::Get().Create(thread_state.device, priority, stream);
 }

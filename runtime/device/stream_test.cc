@@ -70,7 +70,7 @@ TEST_F(StreamTest, ANullHandleIsTheDefaultStreamOfTheCurrentDevice) {
     EXPECT_FAILS(orStreamDestroy(stream), orErrorInvalidValue,
                  "default stream, which cannot be destroyed");
   }
-  EXPECT_FAILS(orStreamDestroy(nullptr), orErrorInvalidHandle, "is not a stream");
+  EXPECT_FAILS(orStreamDestroy(nullptr), orErrorInvalidHandle, "is not a valid stream");
   EXPECT_FAILS(orGetDefaultStream(nullptr, 0), orErrorInvalidValue, "stream is null");
 }
 
@@ -110,23 +110,27 @@ TEST_F(StreamTest, StaleAndForeignHandlesAreErrors) {
     handles.push_back(reinterpret_cast<orStream_t>(number));
   }
   for (orStream_t handle : handles) {
-    EXPECT_FAILS(orStreamDestroy(handle), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orStreamQuery(handle), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orStreamSynchronize(handle), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orStreamWaitEvent(handle, event, 0), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orStreamGetDevice(handle, &dummy), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orStreamGetPriority(handle, &dummy), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orEventRecord(event, handle), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orLaunchKernel(handle, [] {}), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(
-        orLaunchHostFunc(handle, [](void*) {}, nullptr), orErrorInvalidHandle, "is not a stream");
-    EXPECT_FAILS(orMemsetAsync(nullptr, 0, 1, handle), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orStreamDestroy(handle), orErrorInvalidHandle, "is not a valid stream");
+    EXPECT_FAILS(orStreamQuery(handle), orErrorInvalidHandle, "is not a valid stream");
+    EXPECT_FAILS(orStreamSynchronize(handle), orErrorInvalidHandle, "is not a valid stream");
+    EXPECT_FAILS(orStreamWaitEvent(handle, event, 0), orErrorInvalidHandle,
+                 "is not a valid stream");
+    EXPECT_FAILS(orStreamGetDevice(handle, &dummy), orErrorInvalidHandle, "is not a valid stream");
+    EXPECT_FAILS(orStreamGetPriority(handle, &dummy), orErrorInvalidHandle,
+                 "is not a valid stream");
+    EXPECT_FAILS(orEventRecord(event, handle), orErrorInvalidHandle, "is not a valid stream");
+    EXPECT_FAILS(orLaunchKernel(handle, [] {}), orErrorInvalidHandle, "is not a valid stream");
+    EXPECT_FAILS(orLaunchHostFunc(
+                     handle, [](void*) {}, nullptr),
+                 orErrorInvalidHandle, "is not a valid stream");
+    EXPECT_FAILS(orMemsetAsync(nullptr, 0, 1, handle), orErrorInvalidHandle,
+                 "is not a valid stream");
     EXPECT_FAILS(orMemcpyAsync(nullptr, nullptr, 1, orMemcpyDefault, handle), orErrorInvalidHandle,
-                 "is not a stream");
+                 "is not a valid stream");
   }
   // The slot now has a new user, but the old handle must remain invalid.
   (void)CreateStream();
-  EXPECT_FAILS(orStreamQuery(stale), orErrorInvalidHandle, "is not a stream");
+  EXPECT_FAILS(orStreamQuery(stale), orErrorInvalidHandle, "is not a valid stream");
 }
 
 TEST_F(StreamTest, DestroyDoesNotWaitAndQueuedCommandsStillRun) {
