@@ -37,7 +37,7 @@ struct GroupLabel {
   int rank;
   int size;
   int first;   // global rank of the group's first rank
-  int stride;  // difference between the global ranks of successive ranks
+  int stride;  // difference between the global ranks of successive group members
 };
 
 class WorkOCCL final : public c10d::Work {

@@ -165,7 +165,7 @@ def serve(connection: Connection) -> None:
 
 
 class Peer:
-    """A test's handle to the process. As a context manager, it ends the process on exit."""
+    """A test's handle to the other process. As a context manager, it ends the process on exit."""
 
     def __init__(self, method: str = "spawn") -> None:
         context = torch.multiprocessing.get_context(method)

@@ -141,7 +141,7 @@ def two_a_byte(numbers: Tensor) -> Tensor:
 
 
 def int4(n: int, k: int, group: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns values from 0 to 15, scales and zero points, and the weight that they represent."""
+    """Returns random int4 values, their scales and zero points, and the weight they represent."""
     numbers = torch.randint(0, 16, (n, k), dtype=torch.int32)
     scales_and_zeros = torch.rand(k // group, n, 2).to(dtype)
     scales, zeros = scales_and_zeros.double().repeat_interleave(group, 0).unbind(2)

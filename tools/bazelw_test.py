@@ -83,7 +83,7 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Adds an apt-get that installs missing packages, or always fails if ``works`` is false."""
+        """Adds a fake apt-get that installs packages or, if ``works`` is false, always fails."""
         store = self.root / "store"
         for name in ("bazel", "g++"):
             self.program(name, folder=store)

@@ -177,7 +177,7 @@ KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
   if (at::hasCallbacks()) [[unlikely]] {
     unobserved_.emplace();
   }
-  // Below autograd, the launching thread may already have these keys; then nothing needs to change.
+  // Below autograd, the launching thread may already have the kernel's keys.
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   if (keys.included_ != kIncluded || !keys.excluded_.has_all(kExcluded)) {
     keys_ = keys;

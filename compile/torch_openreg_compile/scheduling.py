@@ -45,7 +45,7 @@ _SHARED_ERROR = "inductor_cpu_integer_div_error"
 
 
 def _cost(nodes: Iterable[SchedulerNode]) -> sympy.Expr:
-    """Return the approximate cost of nodes, in units of elementary operations of 0.25 ns."""
+    """Return the approximate cost of nodes, in elementary operations of 0.25 ns each."""
     cost: sympy.Expr = sympy.Integer(0)
     for node in nodes:
         counts = node._body.op_counts

@@ -151,8 +151,8 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
       ReduceInto(step, sends, to, step.request.count);
       break;
     case Operation::kBroadcast:
-      // Read the root's input. The root itself reads its own memory; for an in-place broadcast it
-      // moves nothing.
+      // Read the root's input. The root reads its own memory; if the broadcast is in place, the
+      // root moves nothing.
       Move(to, me == root ? step.send.view : sends[root], block);
       break;
     case Operation::kScatter:

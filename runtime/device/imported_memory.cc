@@ -56,9 +56,11 @@ orError_t MapImportLocked(const char* function, Import import, size_t size, int 
   const size_t alignment = mapped >= kLargePage ? kLargePage : kPage;
   const uintptr_t pages = allocations.AllocateImportRangeLocked(mapped, alignment);
   if (pages == 0) {
-    return Fail(orErrorOutOfMemory,
-                "%s of %s: the address range for imports (%s) is full; release some imports",
-                function, ByteText(size).c_str(), ByteText(arena.imports().size).c_str());
+    return Fail(
+        orErrorOutOfMemory,
+        "%s of %s: the address range for imports (%s) is full; release imported memory that is "
+        "no longer needed",
+        function, ByteText(size).c_str(), ByteText(arena.imports().size).c_str());
   }
   if (!arena.MapImport(pages, mapped, import.file->get(), import.offset - into_page)) {
     const int error = errno;

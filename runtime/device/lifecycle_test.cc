@@ -49,7 +49,7 @@ void LooksBeforeTheFirstUse() {
   REQUIRE(ThreadCount() == threads);
   REQUIRE(
       orLaunchKernel(nullptr, [](void*) { return orSuccess; }, nullptr, 0, nullptr) == orSuccess);
-  // ThreadSanitizer starts one more thread when the first thread starts.
+  // ThreadSanitizer starts a thread of its own when the process creates its first thread.
   REQUIRE(ThreadCount() == threads + 1 + (kThreadSanitizer ? 1 : 0));
   std::exit(0);
 }

@@ -388,7 +388,7 @@ void Stream::Work() {
     switch (Drain(Role::kWorker)) {
       case Outcome::kEmpty:
         if (closing_.load(std::memory_order_seq_cst) && tail() == done()) {
-          // No more kernels start inline, but one may still be running inline.
+          // No more kernels can start inline, but one may still be running: wait for it.
           if (AcquireToken()) {
             token_.store(kFree, std::memory_order_release);
             on_end_(this);

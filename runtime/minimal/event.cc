@@ -110,8 +110,8 @@ OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   return *event != nullptr
              ? orSuccess
              : Fail(orErrorSystem,
-                    "cannot create an event: the limit of %zu events has been reached; destroy an "
-                    "event",
+                    "cannot create an event: the limit of %zu events has been reached; destroy "
+                    "events that are no longer needed",
                     kMaxEvents);
 }
 

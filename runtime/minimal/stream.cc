@@ -180,8 +180,8 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   return *handle != nullptr
              ? orSuccess
              : Fail(orErrorSystem,
-                    "cannot create a stream: the limit of %zu streams has been reached; destroy a "
-                    "stream",
+                    "cannot create a stream: the limit of %zu streams has been reached; destroy "
+                    "streams that are no longer needed",
                     kMaxStreams);
 }
 

@@ -338,7 +338,7 @@ def outlives_its_group() -> None:
     assert ops.one_shot_all_reduce(tensor, "sum", world()).eq(6).all()
     pads_are_zero(handle)
 
-    # Use memory with a group that is not a process group.
+    # Use symmetric memory with a group that is not a process group.
     if rank < 2:
         _SymmetricMemory.set_group_info(
             "two", rank, 2, dist.PrefixStore("two", dist.distributed_c10d._get_default_store())

@@ -220,5 +220,5 @@ OPERATIONS: dict[str, Operator] = {
     if name.startswith("captured_") and function not in (captured_value, captured_result)
 }
 
-#: The steps of a capture. Each one is an operation and two numbers.
+#: A step of a capture: an operation and two numbers.
 captured_operations = st.tuples(st.sampled_from(list(OPERATIONS)), some, some)

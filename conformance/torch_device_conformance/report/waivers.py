@@ -64,7 +64,7 @@ class Waiver:
         return self._pattern.match(str(case)) is not None
 
     def covers(self, verdict: Verdict, today: datetime.date) -> bool:
-        """Returns whether the waiver applies to a verdict on the day `today`."""
+        """Returns whether the waiver applies to a verdict if today's date is `today`."""
         return (
             today <= self.expires and verdict.verdict in self.verdicts and self.names(verdict.case)
         )

@@ -74,7 +74,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_bl
   return to;
 }
 
-// The fallback writes its results with this operator. `to` gets the shape of `from`.
+// The fallback writes its results with this operator. `to` is resized to the shape of `from`.
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   to.resize_(from.sizes());
   return copy_from(from, to, false);
