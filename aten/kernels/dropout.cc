@@ -78,10 +78,8 @@ Two native_dropout(const at::Tensor& input, double p, std::optional<bool> train)
 
 at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tensor& mask,
                                    double scale) {
-  TORCH_CHECK(
-      mask.scalar_type() == c10::kBool,
-      "openreg: native_dropout_backward: expected the mask to have dtype torch.bool, but got ",
-      mask.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == c10::kBool, "Mask should be Bool Scalar Type ",
+              mask.scalar_type());
   return launch_masked_scale("aten::native_dropout_backward", grad_output, mask, scale);
 }
 
