@@ -2,6 +2,7 @@
 """Trees generated from this workspace: names, provenance, features and builds."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -110,3 +111,17 @@ def test_cmake(features: tuple[str, ...]) -> None:
         sources = re.findall(r"^    ([\w/]+\.(?:cc|h|py))\)?$", text, re.M)
         assert sources
         assert not [path for path in sources if path not in made]
+
+
+def test_cmake_skips_what_the_minimal_driver_cannot_pass() -> None:
+    left_out = json.loads(tree("acme", ALL, "cmake")["tests/left_out.json"].content)
+    assert left_out["tests/amp_test.py::test_graph"] == "captures a graph"
+    without_compile = tree("acme", (), "cmake")
+    assert "tests/amp_test.py" not in without_compile
+    left_out = json.loads(without_compile["tests/left_out.json"].content)
+    assert {test.partition("::")[0] for test in left_out} <= without_compile.keys()
+
+
+def test_no_test_needs_more_than_the_minimal_driver() -> None:
+    # CMake does not know what Bazel leaves out for such a need.
+    assert b"\nNEEDS = {\n}\n" in tree("acme", ALL)["tools/minimal_driver.bzl"].content
