@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The names of a new backend, and their substitution for ours in texts and paths.
 
-Everything is derived from the device type, for instance ``my_npu2``:
+Everything is derived from the device type, for instance ``my_npu``:
 
-=================  ==================  ===========================================
-ours               of ``my_npu2``      where
-=================  ==================  ===========================================
-``openreg``        ``my_npu2``         device, module, namespace, files, libraries
-``OpenReg``        ``MyNpu2``          classes
-``OPENREG``        ``MY_NPU2``         macros and environment variables
-``orMalloc``       ``myNpu2Malloc``    functions and types of the driver
-``occl``           ``my_npu2ccl``      the collective library and its c10d backend
-=================  ==================  ===========================================
+============  ===============  ===========================================
+ours          of ``my_npu``    where
+============  ===============  ===========================================
+``openreg``   ``my_npu``       device, module, namespace, files, libraries
+``OpenReg``   ``MyNpu``        classes
+``OPENREG``   ``MY_NPU``       macros and environment variables
+``orMalloc``  ``myNpuMalloc``  functions and types of the driver
+``occl``      ``my_npuccl``    the collective library and its c10d backend
+============  ===============  ===========================================
 """
 
 import importlib.util
@@ -52,15 +52,16 @@ class Names:
         """Returns the names of the backend for a device type.
 
         Args:
-            device: lower-case letters, digits and single underscores, a letter first.
+            device: lower-case letters and single underscores, a letter first.
 
         Raises:
-            NameRefused: torch, Python or C++ uses the name, or it has other characters.
+            NameRefused: torch, Python or C++ uses the name, or it has other characters. torch
+                allows no digits: `torch.device("npu2")` is an error.
         """
-        if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", device):
+        if not re.fullmatch(r"[a-z]+(_[a-z]+)*", device):
             raise NameRefused(
-                f"the device type {device!r} must consist of lower-case letters, digits and single "
-                "underscores, and begin with a letter, for instance my_npu2"
+                f"the device type {device!r} must consist of lower-case letters and single "
+                "underscores, and begin with a letter, for instance my_npu"
             )
         if keyword.iskeyword(device) or device in _CPP_WORDS.split():
             raise NameRefused(f"the device type {device!r} is a word of Python or of the sources")
@@ -74,12 +75,12 @@ class Names:
 
     @property
     def camel(self) -> str:
-        """The name in classes: MyNpu2."""
+        """The name in classes: MyNpu."""
         return "".join(word.capitalize() for word in self.device.split("_"))
 
     @property
     def prefix(self) -> str:
-        """The prefix of the driver's functions and types: myNpu2."""
+        """The prefix of the driver's functions and types: myNpu."""
         return self.camel[0].lower() + self.camel[1:]
 
     def rename(self, text: str) -> str:
