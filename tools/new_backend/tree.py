@@ -109,7 +109,8 @@ def make(root: Path, choice: Choice) -> Tree:
         for path, text in texts.items()
     }
     for path, source in templates.items():
-        tree[path] = File(source.read_bytes(), _is_executable(source))
+        text = read(str(source.relative_to(root)))
+        tree[path] = File(text.encode(), _is_executable(source))
     return {
         choice.names.rename(path): _renamed(path, file, choice.names)
         for path, file in sorted(tree.items())

@@ -102,6 +102,16 @@ def test_a_library_keeps_the_libraries_that_it_needs() -> None:
     assert '"//runtime/c10",' in text
 
 
+def test_the_readme_has_the_report_of_the_features() -> None:
+    row = re.compile(rb"^\| runtime contract: recommended \| (\d+) ", re.M)
+    with_compile, without = (
+        row.search(tree("acme", features)["README.md"].content) for features in (ALL, ())
+    )
+    assert with_compile is not None
+    assert without is not None
+    assert int(without[1]) < int(with_compile[1])
+
+
 @pytest.mark.parametrize("features", [(), ("compile",), ALL])
 def test_cmake(features: tuple[str, ...]) -> None:
     made = tree("acme", features, "cmake")
