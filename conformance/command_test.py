@@ -151,12 +151,14 @@ def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
 
 
 def test_python_backend_lists_what_is_missing(tmp_path: Path) -> None:
-    cases = only("contract/device/available", "contract/generator/own", "contract/streams/order")
+    names = ("device/available", "generator/own", "streams/order", "compiler/inductor")
+    cases = only(*(f"contract/{name}" for name in names))
     status, found = run(tmp_path, "--import", str(NPY), "--no-autoload", *cases, device="npy")
     assert status == 1
     assert found["contract/device/available"].verdict == NATIVE
     assert not found["contract/generator/own"].passes
     assert found["contract/generator/own"].message
+    assert found["contract/compiler/inductor"].verdict == MISSING
 
 
 def test_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

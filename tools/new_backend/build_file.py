@@ -165,6 +165,10 @@ class Workspace:
         package = self.package(label[2:].split(":")[0])
         return None if package is None else package.targets.get(label)
 
+    def constant(self, extension: str, name: str) -> Any:
+        """Returns the value of a constant of a .bzl file, which an absolute label names."""
+        return self._extension(extension, lambda *_: None, caller="")[name]
+
     def _all_loads(self, loads: set[str]) -> set[str]:
         result: set[str] = set()
         pending = list(loads)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The names of a new backend, which replace our names in texts and paths.
 
-All names are derived from the device type, for example ``my_npu2``:
+All names are derived from the device type, for example ``my_npu``:
 
-=================  ==================  ===========================================
-ours               for ``my_npu2``     used for
-=================  ==================  ===========================================
-``openreg``        ``my_npu2``         device, module, namespace, files, libraries
-``OpenReg``        ``MyNpu2``          classes
-``OPENREG``        ``MY_NPU2``         macros and environment variables
-``orMalloc``       ``myNpu2Malloc``    functions and types of the driver
-``occl``           ``my_npu2ccl``      the collective library and its c10d backend
-=================  ==================  ===========================================
+============  ===============  ===========================================
+ours          for ``my_npu``   used for
+============  ===============  ===========================================
+``openreg``   ``my_npu``       device, module, namespace, files, libraries
+``OpenReg``   ``MyNpu``        classes
+``OPENREG``   ``MY_NPU``       macros and environment variables
+``orMalloc``  ``myNpuMalloc``  functions and types of the driver
+``occl``      ``my_npuccl``    the collective library and its c10d backend
+============  ===============  ===========================================
 """
 
 import importlib.util
@@ -52,15 +52,16 @@ class Names:
         """Returns the names of the backend for a device type.
 
         Args:
-            device: a lower-case letter, then lower-case letters, digits and single underscores.
+            device: lower-case letters and single underscores, beginning with a letter.
 
         Raises:
-            NameRefused: if torch, Python or C++ uses the name, or if it has other characters.
+            NameRefused: if torch, Python or C++ uses the name, or if it has other characters. torch
+                accepts no digits: `torch.device("npu2")` is an error.
         """
-        if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", device):
+        if not re.fullmatch(r"[a-z]+(_[a-z]+)*", device):
             raise NameRefused(
-                f"the device type {device!r} must consist of lower-case letters, digits and single "
-                "underscores, and begin with a letter, for instance my_npu2"
+                f"the device type {device!r} must consist of lower-case letters and single "
+                "underscores, and begin with a letter, for instance my_npu"
             )
         if keyword.iskeyword(device) or device in _CPP_WORDS.split():
             raise NameRefused(f"the device type {device!r} is a word of Python or of the sources")
@@ -74,12 +75,12 @@ class Names:
 
     @property
     def camel(self) -> str:
-        """The name in classes, such as MyNpu2."""
+        """The name in classes, such as MyNpu."""
         return "".join(word.capitalize() for word in self.device.split("_"))
 
     @property
     def prefix(self) -> str:
-        """The prefix of the driver's functions and types, such as myNpu2."""
+        """The prefix of the driver's functions and types, such as myNpu."""
         return self.camel[0].lower() + self.camel[1:]
 
     def rename(self, text: str) -> str:

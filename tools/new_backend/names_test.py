@@ -2,6 +2,7 @@
 """The names in a new backend: which names are replaced, and which device types are refused."""
 
 import pytest
+import torch
 
 from tools.new_backend.names import NameRefused, Names
 
@@ -9,22 +10,22 @@ from tools.new_backend.names import NameRefused, Names
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        ('torch.device("openreg:1")', 'torch.device("my_npu2:1")'),
-        ("torch_openreg_compile/kernel.h", "torch_my_npu2_compile/kernel.h"),
-        ("libopenreg_c10.so", "libmy_npu2_c10.so"),
-        ("  OPENREG_CHECK(orMalloc(&p, n));", "  MY_NPU2_CHECK(myNpu2Malloc(&p, n));"),
-        ("class OpenRegGraph;", "class MyNpu2Graph;"),
-        ("orStream_t* orStreamCreate", "myNpu2Stream_t* myNpu2StreamCreate"),
-        ("    or[A-Z]*;\n    occl*;", "    myNpu2[A-Z]*;\n    my_npu2ccl*;"),
-        ("ProcessGroupOCCL OcclTest occlSum", "ProcessGroupMY_NPU2CCL MyNpu2cclTest my_npu2cclSum"),
-        ("(or[A-Z]|occl|PyInit_)", "(myNpu2[A-Z]|my_npu2ccl|PyInit_)"),
-        ("`orIpc*`", "`myNpu2Ipc*`"),
-        ("an openreg tensor, An `orEvent_t`", "a my_npu2 tensor, A `myNpu2Event_t`"),
-        ("than openreg, scan openreg", "than my_npu2, scan my_npu2"),
+        ('torch.device("openreg:1")', 'torch.device("my_npu:1")'),
+        ("torch_openreg_compile/kernel.h", "torch_my_npu_compile/kernel.h"),
+        ("libopenreg_c10.so", "libmy_npu_c10.so"),
+        ("  OPENREG_CHECK(orMalloc(&p, n));", "  MY_NPU_CHECK(myNpuMalloc(&p, n));"),
+        ("class OpenRegGraph;", "class MyNpuGraph;"),
+        ("orStream_t* orStreamCreate", "myNpuStream_t* myNpuStreamCreate"),
+        ("    or[A-Z]*;\n    occl*;", "    myNpu[A-Z]*;\n    my_npuccl*;"),
+        ("ProcessGroupOCCL OcclTest occlSum", "ProcessGroupMY_NPUCCL MyNpucclTest my_npucclSum"),
+        ("(or[A-Z]|occl|PyInit_)", "(myNpu[A-Z]|my_npuccl|PyInit_)"),
+        ("`orIpc*`", "`myNpuIpc*`"),
+        ("an openreg tensor, An `orEvent_t`", "a my_npu tensor, A `myNpuEvent_t`"),
+        ("than openreg, scan openreg", "than my_npu, scan my_npu"),
     ],
 )
 def test_renamed(ours: str, theirs: str) -> None:
-    assert Names.of("my_npu2").rename(ours) == theirs
+    assert Names.of("my_npu").rename(ours) == theirs
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_renamed(ours: str, theirs: str) -> None:
     ],
 )
 def test_other_words_stay(text: str) -> None:
-    assert Names.of("my_npu2").rename(text) == text
+    assert Names.of("my_npu").rename(text) == text
 
 
 def test_a_name_of_one_word() -> None:
@@ -53,6 +54,7 @@ def test_a_name_of_one_word() -> None:
     [
         ("Acme", "must consist of"),
         ("2fast", "must consist of"),
+        ("npu2", "must consist of"),
         ("a__b", "must consist of"),
         ("a_", "must consist of"),
         ("a-b", "must consist of"),
@@ -69,3 +71,8 @@ def test_a_name_of_one_word() -> None:
 def test_refused(device: str, message: str) -> None:
     with pytest.raises(NameRefused, match=message):
         Names.of(device)
+
+
+def test_torch_accepts_no_digits() -> None:
+    with pytest.raises(RuntimeError, match="Invalid device string: 'npu2'"):
+        torch.device("npu2")

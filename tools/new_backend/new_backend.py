@@ -28,7 +28,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="new_backend", description=__doc__.splitlines()[0], allow_abbrev=False
     )
-    parser.add_argument("device", nargs="?", help="the device type, for instance acme or my_npu2")
+    parser.add_argument("device", nargs="?", help="the device type, for instance acme or my_npu")
     parser.add_argument("--out", type=_folder, required=True, metavar="DIR", help="the repository")
     parser.add_argument(
         "--with",

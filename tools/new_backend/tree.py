@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Creates the files of a new backend from the files of this workspace."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -17,6 +18,9 @@ from tools.new_backend.rewording import Rewording
 _TEMPLATES = "tools/new_backend/templates"
 
 _REWORDING = "tools/new_backend/rewording.toml"
+
+# The tests that do not apply to the minimal driver.
+_MINIMAL_DRIVER = "//tools:minimal_driver.bzl"
 
 
 @dataclass(frozen=True)
@@ -98,13 +102,15 @@ def make(root: Path, choice: Choice) -> Tree:
         cmake = CMake(workspace, targets, files)
         texts["cmake/targets.cmake"] = cmake.libraries()
         texts["cmake/tests.cmake"] = cmake.tests()
+        texts["tests/left_out.json"] = _left_out(workspace, files)
         texts["pyproject.toml"] = _with_project(texts["pyproject.toml"], cmake.project())
     tree = {
         path: File(text.encode(), path in files and _is_executable(root / path))
         for path, text in texts.items()
     }
     for path, source in templates.items():
-        tree[path] = File(source.read_bytes(), _is_executable(source))
+        text = read(str(source.relative_to(root)))
+        tree[path] = File(text.encode(), _is_executable(source))
     return {
         choice.names.rename(path): _renamed(path, file, choice.names)
         for path, file in sorted(tree.items())
@@ -160,6 +166,16 @@ def _tests(choice: Choice) -> list[str]:
         tests += parts.BAZEL_TESTS
         tests += [test for feature in features for test in feature.bazel_tests]
     return tests
+
+
+def _left_out(workspace: Workspace, files: set[str]) -> str:
+    """Returns the tests that the minimal driver cannot pass, by ids of pytest, with reasons."""
+    left_out = {}
+    for test, reason in workspace.constant(_MINIMAL_DRIVER, "LEFT_OUT").items():
+        label, _, name = test.partition("::")
+        if path_of(label) in files:
+            left_out[f"{path_of(label)}::{name}"] = reason
+    return json.dumps(left_out, indent=2) + "\n"
 
 
 def _templates(root: Path, build: str) -> dict[str, Path]:

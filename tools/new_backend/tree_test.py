@@ -2,6 +2,7 @@
 """Trees that are generated from this workspace: names, origin, features and builds."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def test_the_workspace_is_found() -> None:
     assert (ROOT / "WORKSPACE").exists()
 
 
-@pytest.mark.parametrize("device", ["acme", "my_npu2"])
+@pytest.mark.parametrize("device", ["acme", "my_npu"])
 @pytest.mark.parametrize("features", [(), *((name,) for name in ALL), ALL])
 @pytest.mark.parametrize("build", parts.BUILDS)
 def test_only_the_license_has_our_name(device: str, features: tuple[str, ...], build: str) -> None:
@@ -43,11 +44,11 @@ def test_only_the_license_has_our_name(device: str, features: tuple[str, ...], b
     assert not [path for path, file in made.items() if driver.search(file.content)]
 
 
-def test_a_name_with_an_underscore_and_a_digit_is_an_identifier_everywhere() -> None:
-    made = tree("my_npu2", ALL)
-    assert "python/torch_my_npu2/my_npu2/__init__.py" in made
-    assert b"myNpu2Malloc(" in made["runtime/device/my_npu2.h"].content
-    assert b"MY_NPU2_API" in made["runtime/device/my_npu2.h"].content
+def test_a_name_with_an_underscore_is_an_identifier_everywhere() -> None:
+    made = tree("my_npu", ALL)
+    assert "python/torch_my_npu/my_npu/__init__.py" in made
+    assert b"myNpuMalloc(" in made["runtime/device/my_npu.h"].content
+    assert b"MY_NPU_API" in made["runtime/device/my_npu.h"].content
     for path, file in made.items():
         if path.endswith((".py", ".pyi", "BUILD.bazel", ".bzl")):
             ast.parse(file.content, path)
@@ -102,6 +103,16 @@ def test_a_library_keeps_the_libraries_that_it_needs() -> None:
     assert '"//runtime/c10",' in text
 
 
+def test_the_readme_has_the_report_of_the_features() -> None:
+    row = re.compile(rb"^\| runtime contract: recommended \| (\d+) ", re.M)
+    with_compile, without = (
+        row.search(tree("acme", features)["README.md"].content) for features in (ALL, ())
+    )
+    assert with_compile is not None
+    assert without is not None
+    assert int(without[1]) < int(with_compile[1])
+
+
 @pytest.mark.parametrize("features", [(), ("compile",), ALL])
 def test_cmake(features: tuple[str, ...]) -> None:
     made = tree("acme", features, "cmake")
@@ -111,3 +122,17 @@ def test_cmake(features: tuple[str, ...]) -> None:
         sources = re.findall(r"^    ([\w/]+\.(?:cc|h|py))\)?$", text, re.M)
         assert sources
         assert not [path for path in sources if path not in made]
+
+
+def test_cmake_skips_what_the_minimal_driver_cannot_pass() -> None:
+    left_out = json.loads(tree("acme", ALL, "cmake")["tests/left_out.json"].content)
+    assert left_out["tests/amp_test.py::test_graph"] == "captures a graph"
+    without_compile = tree("acme", (), "cmake")
+    assert "tests/amp_test.py" not in without_compile
+    left_out = json.loads(without_compile["tests/left_out.json"].content)
+    assert {test.partition("::")[0] for test in left_out} <= without_compile.keys()
+
+
+def test_no_test_needs_more_than_the_minimal_driver() -> None:
+    # CMake does not know what Bazel leaves out for such a need.
+    assert b"\nNEEDS = {\n}\n" in tree("acme", ALL)["tools/minimal_driver.bzl"].content
