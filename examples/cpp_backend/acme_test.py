@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 SOURCE = Path(__file__).parent
 
@@ -161,6 +162,17 @@ def test_random_numbers() -> None:
     assert draw(generator) == first
     with pytest.raises(RuntimeError, match="expected a generator of acme:0, but got one of cpu"):
         draw(torch.Generator())
+
+
+def test_checkpoint_repeats_random_numbers() -> None:
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.empty_like(x).normal_()
+
+    x = torch.ones(8, device="acme", requires_grad=True)
+    result = checkpoint(noisy, x, use_reentrant=False)
+    result.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad.cpu(), result.detach().cpu())
 
 
 def test_memory() -> None:

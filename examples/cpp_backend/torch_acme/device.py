@@ -11,6 +11,10 @@ from torch import Tensor
 
 from torch_acme import _C
 
+# torch.utils.checkpoint saves and restores the states of the device's generators only if this is
+# true.
+_initialized = True
+
 
 def is_available() -> bool:
     """Returns whether there is a device. torch.accelerator.is_available() calls this function."""
@@ -42,7 +46,7 @@ def device(device: int | str | torch.device) -> AbstractContextManager[None]:
 
 def is_initialized() -> bool:
     """Returns whether the device is initialized. This device needs no initialization."""
-    return True
+    return _initialized
 
 
 def _lazy_init() -> None:
