@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, distributed
 from torch.distributed import tensor as distributed_tensor
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor import _random as distributed_random
 from torch.distributed.tensor._random import OffsetBasedRNGTracker
@@ -459,7 +459,8 @@ def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]
     """Draws one rank's part of a tensor on four ranks. Returns the numbers and the final state."""
     distributed.init_process_group("openreg:fake", rank=rank, world_size=4, store=FakeStore())
     try:
-        mesh = init_device_mesh("openreg", (4,))
+        # init_device_mesh() accepts no device type with an underscore.
+        mesh = DeviceMesh("openreg", list(range(4)))
         assert distributed_random.is_rng_supported_mesh(mesh)
         torch.manual_seed(7)
         drawn = distributed_tensor.rand(8, 4, device_mesh=mesh, placements=[placement])
