@@ -44,12 +44,13 @@ TEST_F(HostMemoryTest, BadRequestsAreRefused) {
 TEST_F(HostMemoryTest, PinnedMemoryIsFreedOnceByItsStart) {
   char* pointer = nullptr;
   ASSERT_OK(orMallocHost(reinterpret_cast<void**>(&pointer), 100));
-  EXPECT_FAILS(orFreeHost(pointer + 1), orErrorInvalidValue, "not the start");
+  EXPECT_FAILS(orFreeHost(pointer + 1), orErrorInvalidValue, "was not returned by orMallocHost");
   EXPECT_FAILS(orFree(pointer), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_FAILS(orHostUnregister(pointer), orErrorNotRegistered, "not the start");
   EXPECT_OK(orFreeHost(pointer));
   EXPECT_FAILS(orFreeHost(pointer), orErrorInvalidValue, "already freed");
-  EXPECT_FAILS(orFreeHost(Allocate<char>(1)), orErrorInvalidValue, "not the start");
+  EXPECT_FAILS(orFreeHost(Allocate<char>(1)), orErrorInvalidValue,
+               "was not returned by orMallocHost");
 }
 
 TEST_F(HostMemoryTest, RegisteredMemoryIsPinnedUntilItIsUnregistered) {
