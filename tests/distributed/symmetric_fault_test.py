@@ -46,7 +46,7 @@ def test_a_mismatch_names_both_sides() -> None:
         assert "32 bytes" in sizes
         assert "36 bytes" in sizes
         assert (
-            "rank 0 called one-shot all-reduce of float32[4] at byte 0, "
+            "rank 0 called one-shot all-reduce of float32[4] at byte 0, but "
             "rank 1 called one-shot all-reduce of float32[5] at byte 0"
         ) in requests
 
