@@ -171,9 +171,10 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
 }
 
 // Exchanges rows along the first dimension. The device reads from `splits` how many rows each rank
-// gets.
-void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& splits,
-                     at::Tensor out_splits_offsets, std::string group) {
+// gets. torch refuses C++ types that differ from those of the CUDA kernel, which its other build
+// contains.
+void all_to_all_vdev(at::Tensor& input, at::Tensor& out, at::Tensor& splits,
+                     at::Tensor& out_splits_offsets, std::string group) {
   constexpr const char* kName = "all_to_all_vdev";
   const Operand rows(kName, input, group);
   const Operand numbers(kName, splits, group);
