@@ -119,7 +119,7 @@ class Counted:
 def test_calls_that_may_compile_or_capture_are_not_timed() -> None:
     step = Counted()
     answer = answering(lambda _: step, lambda _: "cpu", None)
-    answer(Window("case", "compiled", 0, seconds=0.0))
+    list(answer(Window("case", "compiled", 0, seconds=0.0)))
     # Two calls compile, four calls capture, and one call estimates the duration.
     assert step.calls >= 7
 
@@ -134,7 +134,7 @@ def test_compiled_functions_are_cached_until_the_next_case() -> None:
 
     answer = answering(make, lambda _: "cpu", None, lambda: forgotten.append(len(made)))
     for case, mode in [("a", "x"), ("a", "y"), ("a", "x"), ("b", "x"), ("b", "y"), ("a", "x")]:
-        answer(Window(case, mode, 1))
+        list(answer(Window(case, mode, 1)))
     assert made == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x")]
     assert forgotten == [2, 4]
 
