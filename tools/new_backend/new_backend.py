@@ -112,7 +112,7 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
     changes = update(flags.out, base, made)
     made_of = Origin(made_of.device, made_of.build, made_of.features, revision(root))
     tree.write(origin.files(made_of, made), flags.out)
-    for line in changes.lines():
+    for line in changes.lines() or [f"{flags.out}: up to date"]:
         print(line)
     if changes.conflicts:
         print("resolve the conflicts, which are marked as in a merge of git")

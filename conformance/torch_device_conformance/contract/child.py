@@ -93,13 +93,13 @@ def survive(ended: Ended, what: str) -> Ended:
     return ended
 
 
-def succeed(ended: Ended, what: str) -> str:
-    """Returns the text that a process printed to stdout. The process must have succeeded.
+def succeed(ended: Ended, what: str, status: int = 0) -> str:
+    """Returns the text that a process printed to stdout. Its exit status must be `status`.
 
     Raises:
-        Finding: the process crashed, or its exit status is not 0.
+        Finding: the process crashed, or its exit status differs.
     """
-    if survive(ended, what).status:
+    if survive(ended, what).status != status:
         message = f"{what}: the process exited with status {ended.status}"
         if ended.errors:
             message += f"; the last line of its stderr is: {ended.errors.splitlines()[-1]}"
