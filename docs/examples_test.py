@@ -1,55 +1,132 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the programs in the pages: code blocks below `<!-- run -->`, each in a separate process.
+"""Executes the code in the pages, each block in an empty folder and in processes of its own.
 
-`<!-- run: CODE -->` runs CODE first, which creates the objects that the block requires (for
-example, a model). CODE may have several lines.
+A mark above the block says how it is executed. In marks, CODE may have several lines.
+
+<!-- run -->, <!-- run: CODE -->
+    The block is a Python program. CODE runs first and creates the objects that the block requires
+    (for example, a model).
+<!-- output: CODE -->
+    The Python program CODE prints the block. The program may fail.
+<!-- shell -->, <!-- shell: CODE -->
+    Bash executes CODE and then the block. If lines begin with "$ ", these are the commands, and the
+    other lines are their output. Then a command may fail.
+
+A comparison of output ignores line breaks, and addresses are equal. `...` represents omitted text.
 """
 
 import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
+from tools.code_blocks import CodeBlock, code_blocks
+
 ROOT = Path(__file__).parent.parent
-MARK = re.compile(r"<!-- run(?::\s([\s\S]*?))?\s-->\n+((?: {4}.*\n|\n)+|```python\n[\s\S]*?```)")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def programs() -> list[tuple[str, str]]:
-    """Returns a name and the code of each marked block."""
-    found = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        text = page.read_text()
-        for match in MARK.finditer(text):
-            line = text.count("\n", 0, match.start()) + 1
-            block = match[2].removeprefix("```python\n").removesuffix("```")
-            found.append((f"{page.name}:{line}", f"{match[1] or ''}\n{textwrap.dedent(block)}"))
-    return found
+def blocks(*marks: str) -> list[object]:
+    """Returns the blocks with one of the marks as parameters of a test."""
+    return [
+        pytest.param(block, id=f"{page.name}:{block.line}")
+        for page in PAGES
+        for block in code_blocks(page.read_text())
+        if block.mark in marks
+    ]
 
 
-PROGRAMS = programs()
-
-
-def test_pages_have_programs() -> None:
-    assert {"README.md", "streams.md", "graphs.md"} <= {name.split(":")[0] for name, _ in PROGRAMS}
-
-
-@pytest.mark.parametrize("code", [code for _, code in PROGRAMS], ids=[name for name, _ in PROGRAMS])
-def test_program(code: str, tmp_path: Path) -> None:
-    # Write a file instead of using -c, because processes that are started with spawn import the
-    # program.
-    path = tmp_path / "program.py"
-    path.write_text(code)
-    done = subprocess.run(
-        [sys.executable, path],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
+def execute(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Executes a command in a folder. `python` is this Python, with the modules of this test."""
+    path = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": os.pathsep.join(path),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=200,
         check=False,
     )
-    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+
+
+def run_program(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Executes a Python program.
+
+    The code is in a file, because processes that are started with spawn import the program.
+    """
+    (folder / "program.py").write_text(code)
+    return execute([sys.executable, "program.py"], folder)
+
+
+def normalized(text: str) -> str:
+    """Returns output without the differences that a comparison ignores."""
+    return " ".join(re.sub(r"\b0x[0-9a-f]+", "0x", text).split())
+
+
+def assert_printed(expected: str, output: str) -> None:
+    """Checks that a program printed the text, in which `...` represents omitted parts."""
+    found = normalized(output)
+    position = 0
+    for part in expected.split("..."):
+        start = found.find(normalized(part), position)
+        assert start >= 0, f"expected:\n{expected}\nmissing:\n{part}\nfound:\n{output}"
+        position = start + len(normalized(part))
+
+
+@pytest.mark.parametrize("block", blocks("run"))
+def test_program(block: CodeBlock, tmp_path: Path) -> None:
+    code = f"{block.argument}\n{block.text}"
+    done = run_program(code, tmp_path)
+    assert done.returncode == 0, f"{code}\n{done.stdout}"
+
+
+@pytest.mark.parametrize("block", blocks("output"))
+def test_output(block: CodeBlock, tmp_path: Path) -> None:
+    assert_printed(block.text, run_program(block.argument, tmp_path).stdout)
+
+
+@pytest.mark.parametrize("block", blocks("shell"))
+def test_commands(block: CodeBlock, tmp_path: Path) -> None:
+    lines = block.text.splitlines()
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    script = "\n".join([block.argument, *(commands or lines)])
+    flags = "-uo" if commands else "-euo"
+    done = execute(["bash", flags, "pipefail", "-c", script], tmp_path)
+    if commands:
+        assert_printed(
+            "\n".join(line for line in lines if not line.startswith("$ ")), done.stdout
+        )
+    else:
+        assert done.returncode == 0, f"{script}\n{done.stdout}"
+
+
+def test_each_kind_of_block_is_found() -> None:
+    for mark in ("run", "output", "shell"):
+        assert blocks(mark)
+
+
+@pytest.mark.parametrize(
+    ("expected", "output", "printed"),
+    [
+        ("a b\n  c", "x a\nb c y", True),
+        ("block at 0x7f00", "block at 0x1234", True),
+        ("first ... last", "first 2 3 last", True),
+        ("last ... first", "first 2 3 last", False),
+        ("a b", "a c", False),
+    ],
+)
+def test_comparison(expected: str, output: str, printed: bool) -> None:
+    if printed:
+        assert_printed(expected, output)
+    else:
+        with pytest.raises(AssertionError):
+            assert_printed(expected, output)

@@ -13,52 +13,27 @@ The new repository is in a temporary folder.
 """
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from tools import bazel_workspace
-
-_BLOCK = re.compile(
-    r"<!-- porting(?:: (?P<kind>here|diff))? -->\n\n"
-    r"(?:(?P<shell>(?:(?: {4}.*)?\n)+)|```diff\n(?P<diff>[\s\S]*?)```)"
-)
+from tools.code_blocks import CodeBlock, code_blocks
 
 
-@dataclass(frozen=True)
-class Block:
-    """A block of the page."""
-
-    line: int
-    # "here", "there" or "diff".
-    kind: str
-    text: str
-
-
-def blocks(page: str) -> Iterator[Block]:
-    """Yields the marked blocks of a page."""
-    for match in _BLOCK.finditer(page):
-        line = page.count("\n", 0, match.start()) + 1
-        text = match["diff"] or textwrap.dedent(match["shell"]).strip() + "\n"
-        yield Block(line, match["kind"] or "there", text)
-
-
-def execute(block: Block, here: Path, there: Path, environment: Mapping[str, str]) -> None:
+def execute(block: CodeBlock, here: Path, there: Path, environment: Mapping[str, str]) -> None:
     """Executes a block.
 
     Raises:
         subprocess.CalledProcessError: if a command of the block fails.
     """
-    command = ["git", "apply", "-"] if block.kind == "diff" else ["bash", "-euxo", "pipefail"]
+    command = ["git", "apply", "-"] if block.argument == "diff" else ["bash", "-euxo", "pipefail"]
     subprocess.run(
         command,
-        cwd=here if block.kind == "here" else there,
+        cwd=here if block.argument == "here" else there,
         env=environment,
         input=block.text,
         text=True,
@@ -77,7 +52,9 @@ def prepare(here: Path, there: Path) -> None:
 
 def follow(here: Path, there: Path, environment: Mapping[str, str]) -> bool:
     """Executes all blocks until one fails. Returns whether all succeeded."""
-    for block in blocks((here / "docs/porting.md").read_text()):
+    for block in code_blocks((here / "docs/porting.md").read_text()):
+        if block.mark != "porting":
+            continue
         start = time.monotonic()
         try:
             execute(block, here, there, environment)

@@ -5,8 +5,10 @@
 - Links to files and headings have a target. docs/README.md lists all pages of docs/.
 - Files, folders and targets in backticks exist. A file without a folder may be anywhere.
 - ./bazelw commands name targets of a BUILD file.
-- A code block below `<!-- from: FILE -->` is in that file, except for indentation and empty lines.
-  A line `...` in the block represents omitted lines.
+- Each code block has a mark that says how it is tested. CONTRIBUTING.md lists the marks. The linter
+  checks three kinds: code below `<!-- from: FILE -->` is in that file, except for indentation and
+  empty lines, where a line `...` represents omitted lines; `<!-- tested: NAME -->` names a test or a
+  step of .ci/run; files in a `<!-- figure -->` exist.
 - docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other rows.
 - docs/torch_internals.md names tests that exist, and files that contain the row's symbol.
 
@@ -18,6 +20,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from tools.code_blocks import CodeBlock, code_blocks, code_lines
+
 LINE_LENGTH = 120
 INDEX = "docs/README.md"
 SETTINGS = "docs/settings.md"
@@ -27,7 +31,10 @@ _CODE_SUFFIXES = (".cc", ".h", ".py", ".pyi", ".bzl", ".sh", ".yaml", ".md")
 _CODE_SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _LABEL = re.compile(r"(?<![\w/@=])//([\w/.\-]*)(?::([\w.\-/]+))?(?:/?\.\.\.)?")
-_INCLUDE = re.compile(r"<!-- from: (\S+) -->")
+# Marks of code that a test executes.
+EXECUTED = ("run", "shell", "output", "porting")
+_KINDS = ", ".join(sorted((*EXECUTED, "from", "tested", "figure")))
+_TESTED = re.compile(r"<!-- tested: .*?(//.*) -->")
 _VARIABLE = re.compile(r"(?:[\"'`]|\$\{?)(OPENREG_[A-Z0-9_]*[A-Z0-9])\b")
 
 
@@ -50,32 +57,6 @@ def anchors(text: str) -> set[str]:
         name = slug(heading)
         result.add(f"{name}-{found[name]}" if name in found else name)
         found[name] = found.get(name, 0) + 1
-    return result
-
-
-def code_lines(lines: Sequence[str]) -> list[bool]:
-    """Returns for each line whether it is code: fenced, or indented after an empty line."""
-    result = []
-    fenced = False
-    indented = False
-    in_list = False
-    blank = True
-    for line in lines:
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-            result.append(True)
-            blank = False
-            continue
-        if not line.strip():
-            result.append(fenced)
-            blank = True
-            continue
-        depth = len(line) - len(line.lstrip())
-        if depth == 0:
-            in_list = re.match(r"([-*]|\d+\.) ", line) is not None
-        indented = depth >= (6 if in_list else 4) and (blank or indented)
-        result.append(fenced or indented)
-        blank = False
     return result
 
 
@@ -175,6 +156,7 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
         code = code_lines(lines)
         for number, line in enumerate(lines, 1):
             spans = [line] if code[number - 1] else _CODE_SPAN.findall(line)
+            spans += _TESTED.findall(line)
             for span in spans:
                 if "://" in span or not ("bazelw" in span or span.startswith("//")):
                     continue
@@ -209,43 +191,65 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
     ) or any(name.startswith(found) for found in re.findall(r'name = "(\w+)"', builds[package]))
 
 
-def changed_code(root: Path, files: Sequence[str]) -> list[str]:
-    """Finds code blocks that differ from the file that they quote."""
+def untested_code(root: Path, files: Sequence[str]) -> list[str]:
+    """Finds code blocks that no test executes or compares with its source."""
+    steps = set(re.findall(r"^ {4}([a-z][\w |]*)\) ", _text(root, ".ci/run"), re.MULTILINE))
+    steps = {name.strip() for step in steps for name in step.split("|")}
+    names = {PurePosixPath(name).name for name in files}
     found = []
     for page in pages(files):
-        lines = (root / page).read_text().split("\n")
-        code = code_lines(lines)
-        for number, line in enumerate(lines):
-            match = _INCLUDE.search(line)
-            if match is None:
-                continue
-            if match[1] not in files:
-                found.append(f"{page}:{number + 1}: {match[1]}: no such file")
-                continue
-            block = _block(lines, code, number + 1)
-            if not block:
-                found.append(f"{page}:{number + 1}: no code block follows")
-                continue
-            source = [text.strip() for text in (root / match[1]).read_text().split("\n")]
-            lost = _lost(block, [text for text in source if text])
-            if lost:
-                found.append(f"{page}:{number + 1}: not in {match[1]}: {lost}")
+        if "/templates/" in page:
+            continue
+        for block in code_blocks((root / page).read_text()):
+            check = {
+                "": lambda block: [f"no mark says how the code is tested; kinds: {_KINDS}"],
+                "from": lambda block: _changes(root, files, block),
+                "tested": lambda block: _missing_tests(block, steps),
+                "figure": lambda block: _missing_names(block, names),
+            }.get(block.mark)
+            if check is not None:
+                found += [f"{page}:{block.line}: {finding}" for finding in check(block)]
+            elif block.mark not in EXECUTED:
+                found.append(f"{page}:{block.line}: unknown mark {block.mark!r}; kinds: {_KINDS}")
     return found
 
 
-def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
-    """Returns the lines of the code block at or below line `start`, without indentation."""
-    while start < len(lines) and not lines[start].strip():
-        start += 1
-    block = []
-    for line, is_code in zip(lines[start:], code[start:], strict=True):
-        if line.strip() and not is_code:
-            break
-        if line.strip() and not line.lstrip().startswith("```"):
-            block.append(line.strip())
-        if block and line.lstrip().startswith("```"):
-            break
-    return block
+def _text(root: Path, name: str) -> str:
+    return (root / name).read_text() if (root / name).exists() else ""
+
+
+def _changes(root: Path, files: Sequence[str], block: CodeBlock) -> list[str]:
+    """Returns what a block quotes wrongly from a file."""
+    if block.argument not in files:
+        return [f"{block.argument}: no such file"]
+    source = [line.strip() for line in (root / block.argument).read_text().split("\n")]
+    quoted = [line.strip() for line in block.text.split("\n")]
+    lost = _lost([line for line in quoted if line], [line for line in source if line])
+    return [f"not in {block.argument}: {lost}"] if lost else []
+
+
+def _missing_tests(block: CodeBlock, steps: set[str]) -> list[str]:
+    """Returns what a mark `tested` names that is no test or CI step.
+
+    Another check finds targets that do not exist.
+    """
+    found = []
+    for name in re.split(r",\s*", block.argument):
+        step = re.fullmatch(r"\.ci/run (\w+)", name)
+        if step is None and not re.fullmatch(r"//[\w/]+(:\w+)?", name):
+            found.append(f"tested: expected //TEST or .ci/run STEP, but found {name!r}")
+        elif step is not None and step[1] not in steps:
+            found.append(f"tested: .ci/run has no step {step[1]}")
+    return found
+
+
+def _missing_names(block: CodeBlock, names: set[str]) -> list[str]:
+    """Returns the files in a figure that do not exist."""
+    return [
+        f"figure: {name}: file does not exist"
+        for name in re.findall(r"[\w.\-]+", block.text)
+        if name.endswith(_CODE_SUFFIXES) and not name.startswith(".") and name not in names
+    ]
 
 
 def _lost(block: Sequence[str], source: Sequence[str]) -> str:
@@ -385,7 +389,7 @@ def check(root: Path, files: Sequence[str]) -> str:
         broken_links,
         missing_paths,
         missing_targets,
-        changed_code,
+        untested_code,
         settings,
         internals,
     )
