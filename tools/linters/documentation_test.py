@@ -13,6 +13,8 @@ SOUND = {
 See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h` and
 `//runtime/device`.
 
+<!-- tested: //runtime/device:stream_test, .ci/run asan -->
+
     ./bazelw test //runtime/device:stream_test    # and https://example.org/x
 """,
     "docs/README.md": "[page](page.md) [settings](settings.md) [internals](torch_internals.md)\n",
@@ -28,6 +30,7 @@ See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h
 """,
     "docs/settings.md": "| `OPENREG_COUNT` | 2 |\n",
     "docs/torch_internals.md": "| `at::Thing` | `stream.h` | `//runtime/device:stream_test` |\n",
+    ".ci/run": "case\n    lint) step ;;\n    asan | tsan) step ;;\n",
     "runtime/device/BUILD.bazel": 'cc_test(name = "stream_test")\n',
     "runtime/device/stream.h": """  int begin();
   int middle();  // at::Thing, "OPENREG_COUNT"
@@ -80,6 +83,13 @@ def test_a_sound_tree(tmp_path: Path) -> None:
             "README.md:3: //none/...: target does not exist",
         ),
         ("```\n./bazelw run //runtime/device\n```\n", "//runtime/device: target does not exist"),
+        ("Code:\n\n    x\n", "README.md:3: no mark says how the code is tested"),
+        ("<!-- run -->\n\n    x\n\nText:\n\n    y\n", "README.md:7: no mark"),
+        ("<!-- none -->\n\n    x\n", "README.md:3: unknown mark 'none'; kinds: figure, from"),
+        ("<!-- tested: //none:a_test -->\n\n    x\n", "README.md:1: //none:a_test: target does not"),
+        ("<!-- tested: .ci/run none -->\n\n    x\n", "tested: .ci/run has no step none"),
+        ("<!-- tested: by hand -->\n\n    x\n", "tested: expected //TEST or .ci/run STEP"),
+        ("<!-- figure -->\n\n    a.cc -> stream.h\n", "figure: a.cc: file does not exist"),
     ],
 )
 def test_planted_in_a_page(tmp_path: Path, text: str, finding: str) -> None:
@@ -91,7 +101,10 @@ def test_planted_in_a_page(tmp_path: Path, text: str, finding: str) -> None:
     [
         "x" * 120,
         "`torch/nn/none.py` `ATen/none.h` `x.none` `a none.cc`",
-        "Code:\n\n    [a](none.md) `none.cc`\n",
+        "<!-- run -->\n\n    [a](none.md) `none.cc`\n",
+        "<!-- run:\n\n    a\n-->\n\n    b\n",
+        "<!-- figure -->\n\n    stream.h -> asan\n",
+        "<!-- tested: .ci/run lint, .ci/run tsan -->\n\n```\nx\n```\n",
         "`./bazelw test //runtime/...`, `./bazelw test //...`",
         "`--filter=//none`",
     ],
@@ -103,10 +116,9 @@ def test_what_is_no_finding(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("block", "finding"),
     [
-        ("    int begin();\n    int end();\n", "docs/page.md:1: not in runtime/device/stream.h"),
+        ("    int begin();\n    int end();\n", "docs/page.md:3: not in runtime/device/stream.h"),
         ("    int none();\n", "not in runtime/device/stream.h: int none();"),
         ("    int end();\n    ...\n    int begin();\n", "not in runtime/device/stream.h"),
-        ("no code\n", "no code block follows"),
     ],
 )
 def test_code_that_is_not_in_its_source(tmp_path: Path, block: str, finding: str) -> None:
@@ -116,7 +128,7 @@ def test_code_that_is_not_in_its_source(tmp_path: Path, block: str, finding: str
 
 def test_code_of_no_file(tmp_path: Path) -> None:
     page = "<!-- from: none.h -->\n\n    int a;\n\n## The second part\n"
-    assert "docs/page.md:1: none.h: no such file" in check(tmp_path, page=page)
+    assert "docs/page.md:3: none.h: no such file" in check(tmp_path, page=page)
 
 
 def test_settings(tmp_path: Path) -> None:
