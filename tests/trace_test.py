@@ -149,6 +149,16 @@ def test_summary_is_drawn(path: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "more)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_picture_has_the_name_of_the_trace(path: Path, tmp_path: Path, name: str) -> None:
+    trace = tmp_path / name
+    trace.write_bytes(
+        gzip.compress(path.read_bytes()) if trace.suffix == ".gz" else path.read_bytes()
+    )
+    assert program.main(["summary", str(trace)]) == 0
+    assert (tmp_path / "trace.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_names_of_cuda(path: Path, tmp_path: Path) -> None:
     written = tmp_path / "cuda.json.gz"
     assert program.main(["cuda", str(path), "--output", str(written)]) == 0

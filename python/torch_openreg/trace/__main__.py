@@ -40,7 +40,7 @@ def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
         print(f"{trace.dropped} records are missing: the profiler ran out of memory")
     if flags.plot != "none":
         trace_name = flags.file.with_suffix("") if flags.file.suffix == ".gz" else flags.file
-        path = Path(flags.plot) if flags.plot else trace_name
+        path = Path(flags.plot) if flags.plot else trace_name.with_suffix(".png")
         path = path if path.suffix else path.with_suffix(".png")
         try:
             summary.draw(trace, path, flags.top)
