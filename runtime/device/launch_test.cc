@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/device/launch.h"
 
+#include <algorithm>
 #include <complex>
 
 #include "runtime/device/device_fixture.h"
@@ -36,6 +37,27 @@ TEST_F(LaunchTest, DevicePointersAreTranslatedAndSizesPassed) {
     EXPECT_EQ(y_view[89], 199.0f);
     EXPECT_EQ(y_view[90], 1.0f);
   }
+}
+
+// docs/device.md quotes this kernel and the test below it.
+void Scale(float* x, float factor, int size) {
+  for (int index = 0; index < size; ++index) {
+    x[index] *= factor;
+  }
+}
+
+TEST_F(LaunchTest, AKernelRunsBetweenTwoCopies) {
+  const orStream_t stream = CreateStream();
+  float host[16];
+  std::ranges::fill(host, 21.0f);
+  void* memory = nullptr;
+  ASSERT_OK(orMalloc(&memory, sizeof(host)));
+  float* x = static_cast<float*>(memory);  // device memory, which the host cannot touch
+  ASSERT_OK(orMemcpyAsync(x, host, sizeof(host), orMemcpyHostToDevice, stream));
+  ASSERT_OK(Launch(stream, {"scale", orLaunchInline, 0}, Scale, x, 2, 16));
+  ASSERT_OK(orMemcpyAsync(host, x, sizeof(host), orMemcpyDeviceToHost, stream));
+  ASSERT_OK(orStreamSynchronize(stream));  // returns the error if a kernel failed
+  EXPECT_EQ(host[15], 42.0f);
 }
 
 void AddScalar(const double* scalar, double* sum) { *sum += *scalar; }
