@@ -56,3 +56,15 @@ def test_written_code_is_the_golden_file(torch_operators: Torch, operator: str) 
     golden = FOLDER / "testdata" / name
     assert golden.exists(), f"write it with: {REWRITE}"
     assert code == golden.read_text(), f"if the change is intended, rewrite it with: {REWRITE}"
+
+
+def test_file_is_rewritten_in_the_source_tree(
+    torch_operators: Torch, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testdata = tmp_path / "aten" / "structured" / "testdata"
+    testdata.mkdir(parents=True)
+    monkeypatch.setenv("REWRITE_GOLDEN", "1")
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
+    test_written_code_is_the_golden_file(torch_operators, "mm")
+    (written,) = testdata.iterdir()
+    assert written.read_text() == (FOLDER / "testdata" / written.name).read_text()

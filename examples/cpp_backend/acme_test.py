@@ -67,9 +67,10 @@ def x() -> torch.Tensor:
 
 def test_import_torch_loads_it(installed: Path) -> None:
     path = f"{installed}:{os.environ.get('PYTHONPATH', '')}"
-    program = "import torch; print(torch.ones(2, device='acme').device)"
+    program = "import torch; print(torch.ones(2, device='acme') + 1)"
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    assert run(sys.executable, "-c", program, PYTHONPATH=path, **autoload) == "acme:0\n"
+    printed = run(sys.executable, "-c", program, PYTHONPATH=path, **autoload)
+    assert printed == "tensor([2., 2.], device='acme:0')\n"
 
 
 needs_cmake = pytest.mark.skipif(

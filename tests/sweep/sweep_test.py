@@ -2,13 +2,18 @@
 """Runs a fixed part of the sweep: some entries of each kind, in all modes except the slowest."""
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from torch_device_conformance.database.data_errors import DATA_ERRORS
 from torch_device_conformance.database.host_arguments import HOST_ARGUMENTS
 from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, SUITES
-from torch_device_conformance.verdict.verdict import Case, Verdict
+from torch_device_conformance.report.report import load
+from torch_device_conformance.verdict.verdict import NOT_RUN, Case, Verdict
 
 from tests.sweep.modes import OPERATOR_MODES
 from tests.sweep.verdicts import KNOWN, chosen, every_case, results, verdicts
@@ -284,3 +289,29 @@ def test_entries_of_tables_exist() -> None:
     for item in (*DATA_ERRORS, *HOST_ARGUMENTS):
         assert any(re.fullmatch(item.entries, name) for name in names), item.entries
         assert item.reason
+
+
+def test_commands_run_a_part_and_merge_the_parts(tmp_path: Path) -> None:
+    """Runs the programs of the targets sweep and merge, with the targets' flags."""
+
+    def program(*flags: str) -> None:
+        command = [sys.executable, "-m", "torch_device_conformance", *flags]
+        waivers = ["--waivers", str(Path(__file__).with_name("known.toml")), "--strict"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [*command, *waivers], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    parts = []
+    for shard in ("1/2", "2/2"):
+        part = tmp_path / f"part{shard[0]}"
+        sweep = ["--device=openreg", "--tier=full", "--modes=tests.sweep.modes"]
+        cases = ["--only", "op/aliases/*/nn.functional.gelu", "--only", "module/train/*/nn.GELU"]
+        limits = ["--shard", shard, "--minutes", "40", "--output", str(part), "--resume"]
+        program(*sweep, *cases, *limits)
+        parts.append(str(part / "report.json"))
+    program("merge", *parts, "--output", str(tmp_path / "full"))
+    merged = load(tmp_path / "full" / "report.json")
+    assert {case.name for case in merged.verdicts} == {"nn.functional.gelu", "nn.GELU"}
+    assert not merged.counts().keys() & {NOT_RUN}

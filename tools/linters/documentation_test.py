@@ -30,7 +30,7 @@ See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h
 """,
     "docs/settings.md": "| `OPENREG_COUNT` | 2 |\n",
     "docs/torch_internals.md": "| `at::Thing` | `stream.h` | `//runtime/device:stream_test` |\n",
-    ".ci/run": "case\n    lint) step ;;\n    asan | tsan) step ;;\n",
+    ".ci/run": "case\n    lint) step ;;\n    slow)\n      step ;;\n    asan | tsan) step ;;\n",
     "runtime/device/BUILD.bazel": 'cc_test(name = "stream_test")\n',
     "runtime/device/stream.h": """  int begin();
   int middle();  // at::Thing, "OPENREG_COUNT"
@@ -104,7 +104,7 @@ def test_planted_in_a_page(tmp_path: Path, text: str, finding: str) -> None:
         "<!-- run -->\n\n    [a](none.md) `none.cc`\n",
         "<!-- run:\n\n    a\n-->\n\n    b\n",
         "<!-- figure -->\n\n    stream.h -> asan\n",
-        "<!-- tested: .ci/run lint, .ci/run tsan -->\n\n```\nx\n```\n",
+        "<!-- tested: .ci/run lint, .ci/run slow, .ci/run tsan -->\n\n```\nx\n```\n",
         "`./bazelw test //runtime/...`, `./bazelw test //...`",
         "`--filter=//none`",
     ],

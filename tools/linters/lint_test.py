@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.linters import lint
 from tools.linters.lint import Linter, command_output, is_prose, is_shell, is_starlark, report
 
 
@@ -27,6 +28,38 @@ def test_a_finding_fails_and_says_how_to_fix_it(capsys: pytest.CaptureFixture[st
 
 def test_fix_reaches_the_tool() -> None:
     assert report([Linter("one", ["a"], lambda fix: "" if fix else "bad")], True) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], [("words", False), ("docs", False)]),
+        (["--fix", "docs"], [("words", True), ("docs", True)]),
+        (["--only", "words"], [("words", False)]),
+        (["--only", "docs"], [("docs", False)]),
+    ],
+)
+def test_flags(
+    flags: list[str],
+    expected: list[tuple[str, bool]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "docs").mkdir()
+    ran: list[tuple[str, bool]] = []
+
+    def linters(root: Path, folders: list[str], _buildifier: Path) -> list[Linter]:
+        assert (root, folders) == (tmp_path, flags[1:] if "--fix" in flags else [])
+        return [
+            Linter(name, ["a"], lambda fix, name=name: ran.append((name, fix)) or "")
+            for name in ("words", "docs")
+        ]
+
+    monkeypatch.setattr(lint, "linters", linters)
+    monkeypatch.setattr(lint.bazel_workspace, "root", lambda: tmp_path)
+    monkeypatch.setattr("sys.argv", ["lint", "--buildifier=buildifier", *flags])
+    assert lint.main() == 0
+    assert ran == expected
 
 
 def test_a_tool_without_files_is_not_run() -> None:
