@@ -48,15 +48,19 @@ def test_flags(
     (tmp_path / "docs").mkdir()
     ran: list[tuple[str, bool]] = []
 
+    def tool(name: str) -> Linter:
+        def run(fix: bool) -> str:
+            ran.append((name, fix))
+            return ""
+
+        return Linter(name, ["a"], run)
+
     def linters(root: Path, folders: list[str], _buildifier: Path) -> list[Linter]:
         assert (root, folders) == (tmp_path, flags[1:] if "--fix" in flags else [])
-        return [
-            Linter(name, ["a"], lambda fix, name=name: ran.append((name, fix)) or "")
-            for name in ("words", "docs")
-        ]
+        return [tool("words"), tool("docs")]
 
     monkeypatch.setattr(lint, "linters", linters)
-    monkeypatch.setattr(lint.bazel_workspace, "root", lambda: tmp_path)
+    monkeypatch.setattr("tools.bazel_workspace.root", lambda: tmp_path)
     monkeypatch.setattr("sys.argv", ["lint", "--buildifier=buildifier", *flags])
     assert lint.main() == 0
     assert ran == expected
