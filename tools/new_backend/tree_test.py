@@ -113,6 +113,15 @@ def test_the_readme_has_the_report_of_the_features() -> None:
     assert int(without[1]) < int(with_compile[1])
 
 
+@pytest.mark.parametrize("features", [(), ALL])
+def test_the_readme_lists_the_folders(features: tuple[str, ...]) -> None:
+    made = tree("acme", features)
+    rows = re.findall(r"^\| (`.*?) \| ", made["README.md"].content.decode(), re.M)
+    listed = {name.partition("/")[0] for row in rows for name in re.findall(r"`(.*?)`", row)}
+    folders = {path.partition("/")[0] for path in made if "/" in path}
+    assert listed == folders - {".ci", "third_party", "tools"}  # these belong to the build
+
+
 @pytest.mark.parametrize("features", [(), ("compile",), ALL])
 def test_cmake(features: tuple[str, ...]) -> None:
     made = tree("acme", features, "cmake")
