@@ -62,6 +62,32 @@ size_t count_of(const at::Tensor& tensor) {
   return type_of(tensor) == occlByte ? tensor.nbytes() : static_cast<size_t>(tensor.numel());
 }
 
+const char* name_of(ReduceOp::RedOpType op) {
+  switch (op) {
+    case ReduceOp::SUM:
+      return "SUM";
+    case ReduceOp::AVG:
+      return "AVG";
+    case ReduceOp::PRODUCT:
+      return "PRODUCT";
+    case ReduceOp::MIN:
+      return "MIN";
+    case ReduceOp::MAX:
+      return "MAX";
+    case ReduceOp::BAND:
+      return "BAND";
+    case ReduceOp::BOR:
+      return "BOR";
+    case ReduceOp::BXOR:
+      return "BXOR";
+    case ReduceOp::PREMUL_SUM:
+      return "PREMUL_SUM";
+    case ReduceOp::UNUSED:
+      return "UNUSED";
+  }
+  return "(unknown)";  // of a later version of torch
+}
+
 Reduction::Reduction(const ReduceOp& op, const at::Tensor& tensor, occlComm_t comm) : comm_(comm) {
   switch (op) {
     case ReduceOp::SUM:
@@ -103,7 +129,7 @@ Reduction::Reduction(const ReduceOp& op, const at::Tensor& tensor, occlComm_t co
       break;
     }
     default:
-      TORCH_CHECK(false, "occl: reduction type ", static_cast<int>(op.op_),
+      TORCH_CHECK(false, "occl: reduction ", name_of(op),
                   " is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or "
                   "PREMUL_SUM");
   }

@@ -25,6 +25,9 @@ occlDataType_t type_of(const at::Tensor& tensor);
 // Returns the size of the tensor in units of type_of(tensor).
 size_t count_of(const at::Tensor& tensor);
 
+// Returns the name of a reduction in torch.distributed.ReduceOp, for example "SUM".
+const char* name_of(c10d::ReduceOp::RedOpType op);
+
 // The occl operator for the reduction of one call. Owns the operator if occl had to create it
 // (PREMUL_SUM). The Reduction must outlive the call.
 class Reduction {

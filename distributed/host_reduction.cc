@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "distributed/arguments.h"
+
 namespace openreg {
 namespace {
 
@@ -88,7 +90,7 @@ at::Tensor combine(const at::Tensor& left, const at::Tensor& right, const Reduce
     case ReduceOp::BXOR:
       return at::bitwise_xor(left, right);
     default:
-      TORCH_CHECK(false, "occl: reduction type ", static_cast<int>(op.op_),
+      TORCH_CHECK(false, "occl: reduction ", name_of(op),
                   " is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR or BXOR");
   }
 }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/arguments.h"
 #include "distributed/process_group.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/stream.h"
@@ -110,7 +111,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
                    ": it must be a COO tensor on ", kOpenRegType);
   const c10d::ReduceOp::RedOpType op = options.reduceOp;
   TORCH_CHECK_VALUE(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG, kName,
-                    " supports only SUM and AVG: for other reductions, reduce tensor.to_dense()");
+                    " supports only SUM and AVG, but got ", name_of(op),
+                    ": for other reductions, reduce tensor.to_dense()");
   TORCH_CHECK_TYPE(op == c10d::ReduceOp::SUM || tensor.scalar_type() != at::kBool, kName,
                    ": an average of bool is not supported: convert the tensor to another dtype");
   TORCH_CHECK(

@@ -134,9 +134,9 @@ FAULTS: list[tuple[str, Any, str, Fault, str]] = [
     ("memory", torch, "full", leaks_result, "bytes are still allocated"),
     ("memory", torch.Tensor, "cpu", changes_result, "filled memory"),
     ("copies", torch.Tensor, "cpu", changes_result, "torch.float32 to the device and back"),
-    ("copies", torch.Tensor, "is_pinned", gives(False), "did not pin"),
-    ("copies", torch.Tensor, "copy_", gives(None), "pinned memory to the device and back"),
-    ("copies", torch.Tensor, "to", changes_result, "a copy from openreg:0 to openreg:1"),
+    ("pinned memory", torch.Tensor, "is_pinned", gives(False), "did not pin"),
+    ("pinned memory", torch.Tensor, "copy_", gives(None), "pinned memory to the device and back"),
+    ("peer copies", torch.Tensor, "to", changes_result, "a copy from openreg:0 to openreg:1"),
     ("streams", openreg.Stream, "wait_event", gives(None), "the value read"),
     ("streams", openreg, "_sleep", gives(None), "events measure"),
     ("operators", torch.nn.functional, "layer_norm", changes_result, "layer_norm: "),
@@ -177,21 +177,52 @@ def test_failure_is_reported_with_advice(
     assert json.loads(capsys.readouterr().out)["passed"] is False
 
 
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute"),
+    [
+        ("pinned memory", torch.Tensor, "pin_memory"),
+        ("peer copies", torch.Tensor, "to"),
+        ("streams", openreg, "Stream"),
+        ("graphs", openreg.OpenRegGraph, "capture_begin"),
+    ],
+)
 def test_a_feature_that_the_driver_lacks_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    owner: Any,
+    attribute: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise NotImplementedError("no graphs")
+    original = getattr(owner, attribute)
 
-    monkeypatch.setattr(openreg.OpenRegGraph, "capture_begin", refuse)
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        if attribute == "to" and arguments[0].device.type == "cpu":
+            return original(*arguments, **named)
+        raise NotImplementedError("no such function")
+
+    monkeypatch.setattr(owner, attribute, refuse)
     assert program.main([]) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"^graphs +n/a .* not supported by this driver \(no graphs\)$", printed, re.M)
+    lacks = r"not supported by this driver \(no such function\)"
+    assert re.search(rf"^{name} +n/a .* {lacks}$", printed, re.M)
     assert printed.endswith(", none failed\n")
     assert program.main(["--json"]) == 0
-    (check,) = (c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "graphs")
+    (check,) = (c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == name)
     assert check["passed"] is True
     assert check["supported"] is False
+
+
+def test_each_check_has_its_own_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+
+    def run_check(name: str, _: int) -> str:
+        events.append(name)
+        return ""
+
+    monkeypatch.setattr(self_test, "run", run_check)
+    assert program.main([], lambda: events.append("begin")) == 0
+    for name in self_test.CHECKS:
+        assert events[events.index(name) - 1] == "begin"
 
 
 def test_checks_leave_everything_as_it_was() -> None:

@@ -96,6 +96,12 @@ const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage) {
   return copied_in_.emplace_back(Copied{storage, memory.storage()}).host;
 }
 
+bool HostArguments::resized() const {
+  return std::any_of(arguments_.begin(), arguments_.end(), [](const Argument& argument) {
+    return !argument.has_parts && argument.host.sizes() != argument.sizes;
+  });
+}
+
 void HostArguments::finish() {
   for (const Argument& argument : arguments_) {
     if (argument.has_parts) {

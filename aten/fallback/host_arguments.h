@@ -54,6 +54,10 @@ class HostArguments {
   // sparse, quantized and nested tensors.
   c10::DispatchKeySet keys() const { return keys_; }
 
+  // Returns whether the kernel changed the sizes of a strided argument. Called after the kernel has
+  // run.
+  bool resized() const;
+
   // Applies the kernel's writes and resizes to the device tensors. Called after the kernel has run.
   void finish();
 

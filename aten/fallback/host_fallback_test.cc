@@ -12,6 +12,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/index.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_dropout.h>
@@ -28,6 +29,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "aten/fallback/fallback.h"
 #include "runtime/c10/device.h"
@@ -119,6 +121,25 @@ TEST(HostFallbackTest, AnOutputIsResized) {
   at::Tensor out = at::empty({0}, at::TensorOptions(kDevice));
   EXPECT_TRUE(at::exp_out(out, to_device(x)).is_same(out));
   EXPECT_TRUE(same(out, at::exp(x)));
+}
+
+class Warnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+  std::vector<std::string> texts;
+};
+
+TEST(HostFallbackTest, OnlyAnOutputThatStaysResizedCausesAWarning) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  const at::Tensor x = to_device(at::randn({3, 4}));
+  // The CPU's kernel for mse_loss.out resizes the output to the shape of x, and back.
+  EXPECT_EQ(at::mse_loss(x, x).item<float>(), 0);
+  EXPECT_TRUE(warnings.texts.empty());
+  at::Tensor out = at::empty({2}, at::TensorOptions(kDevice));
+  at::exp_out(out, x);
+  ASSERT_EQ(warnings.texts.size(), 1U);
+  EXPECT_NE(warnings.texts[0].find("was resized"), std::string::npos);
 }
 
 TEST(HostFallbackTest, CopiesConvertAndBroadcast) {

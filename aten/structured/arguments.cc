@@ -10,6 +10,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -102,43 +103,55 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask) {
   at::assert_no_partial_overlap(self, mask);
 }
 
-// Returns whether the lists have the same length, sizes, floating-point dtypes and devices.
-bool fits(std::initializer_list<at::TensorList> lists) {
+// A tensor in one of several lists, by the index of the list and its index in the list.
+struct Place {
+  size_t list;
+  size_t tensor;
+};
+
+// Returns the first place where the lists differ in their length or in the sizes, floating-point
+// dtypes or devices of their tensors. Returns nullopt if the lists fit together.
+std::optional<Place> find_misfit(std::initializer_list<at::TensorList> lists) {
   const at::TensorList first = *lists.begin();
-  return !first.empty() && std::all_of(first.begin(), first.end(), [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.is_privateuseone() &&
-           c10::isFloatingType(tensor.scalar_type());
-  }) && std::all_of(lists.begin() + 1, lists.end(), [&](at::TensorList list) {
-    return same_kinds(first, list);
-  });
+  if (first.empty()) {
+    return Place{0, 0};
+  }
+  for (size_t list = 0; list < lists.size(); ++list) {
+    const at::TensorList tensors = lists.begin()[list];
+    if (tensors.size() != first.size()) {
+      return Place{list, std::min(tensors.size(), first.size())};
+    }
+    for (size_t i = 0; i < first.size(); ++i) {
+      const bool fits = list == 0 ? first[i].defined() && first[i].is_privateuseone() &&
+                                        c10::isFloatingType(first[i].scalar_type())
+                                  : same_kind(first[i], tensors[i]);
+      if (!fits) {
+        return Place{list, i};
+      }
+    }
+  }
+  return std::nullopt;
 }
 
-// Describes the first tensor because of which `fits` returns false.
-std::string misfit(std::initializer_list<at::TensorList> lists) {
+// Describes a place that find_misfit() has returned.
+std::string describe_misfit(std::initializer_list<at::TensorList> lists, const Place& place) {
   const at::TensorList first = *lists.begin();
   if (first.empty()) {
     return "there are no parameters";
+  }
+  const at::TensorList list = lists.begin()[place.list];
+  if (list.size() != first.size()) {
+    return c10::str("list ", place.list, " has ", list.size(), " tensors and list 0 has ",
+                    first.size());
   }
   const auto describe = [](const at::Tensor& tensor) {
     return tensor.defined() ? c10::str(tensor.scalar_type(), " of size ", tensor.sizes(), " on ",
                                        tensor.device())
                             : std::string("undefined");
   };
-  size_t number = 0;
-  for (const at::TensorList list : lists) {
-    if (list.size() != first.size()) {
-      return c10::str("list ", number, " has ", list.size(), " tensors and list 0 has ",
-                      first.size());
-    }
-    for (size_t i = 0; i < list.size(); ++i) {
-      if (!fits({first.slice(i, 1), list.slice(i, 1)})) {
-        return c10::str("tensor ", i, " of list ", number, " is ", describe(list[i]),
-                        " and its parameter is ", describe(first[i]));
-      }
-    }
-    ++number;
-  }
-  return "";
+  return c10::str("tensor ", place.tensor, " of list ", place.list, " is ",
+                  describe(list[place.tensor]), " and its parameter is ",
+                  describe(first[place.tensor]));
 }
 
 // Returns whether CPU kernels allow each tensor in the first list to be written while its
@@ -164,7 +177,7 @@ bool uniform(std::initializer_list<at::TensorList> lists) {
     return tensor.device() == first[0].device();
   };
   const auto can_write_first = [&](at::TensorList list) { return can_write(first, list); };
-  return fits(lists) && std::all_of(first.begin(), first.end(), is_near) &&
+  return !find_misfit(lists).has_value() && std::all_of(first.begin(), first.end(), is_near) &&
          std::all_of(lists.begin(), lists.end(), can_write_first);
 }
 
@@ -209,12 +222,13 @@ void count_writes(at::TensorList tensors) {
 void check_uniform(std::initializer_list<at::TensorList> lists,
                    std::initializer_list<at::TensorList> optional_lists, at::TensorList steps) {
   const at::TensorList first = *lists.begin();
+  const std::optional<Place> misfit = find_misfit(lists);
   TORCH_CHECK(
-      fits(lists),
+      !misfit.has_value(),
       "Expected a fused optimizer's lists of parameters (list 0), gradients and states to have the "
       "same length, and each parameter's gradient and states to have its size, floating-point "
       "dtype and device, but ",
-      misfit(lists));
+      describe_misfit(lists, *misfit));
   for (const at::TensorList list : optional_lists) {
     TORCH_CHECK(
         list.empty() || same_kinds(first, list),

@@ -4,6 +4,7 @@
 // threshold_backward and sum for float32, fill_ and copies for every dtype of up to 8 bytes. A call
 // that the kernel does not support, for instance with another dtype, uses the host fallback. Any
 // thread may call them.
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtilsMulti.h>
@@ -11,11 +12,13 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "aten/fallback/host_fallback.h"
@@ -44,16 +47,59 @@ bool is_scalar(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.dim() == 0 && !tensor.is_complex();
 }
 
+// Returns whether the memory from the first to the last element of one tensor overlaps that of the
+// other.
+bool ranges_overlap(const at::Tensor& left, const at::Tensor& right) {
+  const auto end = [](const at::Tensor& tensor) {
+    return static_cast<const char*>(tensor.const_data_ptr()) +
+           at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
+                                            tensor.element_size());
+  };
+  return left.const_data_ptr() < end(right) && right.const_data_ptr() < end(left);
+}
+
 // Returns whether a kernel may read `input` while it writes `output`. An elementwise kernel may do
 // so in place.
 bool may_write(const at::Tensor& output, const at::Tensor& input, bool elementwise) {
-  const at::MemOverlapStatus status = at::get_overlap_status(output, input);
-  return status == at::MemOverlapStatus::No ||
-         (elementwise && status == at::MemOverlapStatus::Full);
+  switch (at::get_overlap_status(output, input)) {
+    case at::MemOverlapStatus::No:
+      return true;
+    case at::MemOverlapStatus::Full:
+      return elementwise;
+    case at::MemOverlapStatus::Partial:
+      return false;
+    case at::MemOverlapStatus::TooHard:
+      break;  // torch does not examine tensors that are not dense, such as strided slices
+  }
+  return !ranges_overlap(output, input) ||
+         (elementwise && output.const_data_ptr() == input.const_data_ptr() &&
+          output.sizes() == input.sizes() && output.strides() == input.strides());
 }
 
+// Returns whether all elements of `output` have different addresses.
 bool may_write(const at::Tensor& output) {
-  return at::has_internal_overlap(output) == at::MemOverlap::No;
+  const at::MemOverlap overlap = at::has_internal_overlap(output);
+  if (overlap != at::MemOverlap::TooHard) {
+    return overlap == at::MemOverlap::No;
+  }
+  // torch does not examine tensors that are not dense. Their elements have different addresses if
+  // the stride of each dimension is larger than the distance between the first and the last element
+  // of the dimensions with smaller strides.
+  c10::SmallVector<std::pair<int64_t, int64_t>, OPENREG_MINIMAL_MAX_RANK> dimensions;
+  for (int64_t dimension = 0; dimension < output.dim(); ++dimension) {
+    if (output.size(dimension) != 1) {
+      dimensions.emplace_back(output.stride(dimension), output.size(dimension));
+    }
+  }
+  std::sort(dimensions.begin(), dimensions.end());
+  int64_t distance = 0;
+  for (const auto& [stride, size] : dimensions) {
+    if (stride <= distance) {
+      return false;
+    }
+    distance += stride * (size - 1);
+  }
+  return true;
 }
 
 orOperand operand(void* data, at::IntArrayRef strides) {

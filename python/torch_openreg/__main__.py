@@ -15,26 +15,29 @@ import platform
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch_openreg.name import DEVICE_TYPE, PACKAGE
 
-# The time in seconds after which the program assumes that it hangs, and exits.
-_HANG_TIMEOUT = 120.0
+# The time in seconds after which the program assumes that a step hangs, and exits. Some steps
+# import torch or its compiler, which takes more than two minutes if other programs use all cores.
+_STEP_TIMEOUT = 600.0
 
 _say = functools.partial(print, flush=True)
 
 
-def _examine(report: dict[str, Any], index: int) -> None:
+def _examine(report: dict[str, Any], index: int, begin_step: Callable[[], None]) -> None:
     """Fill in the report and print each line immediately, so that a hang or crash shows its place.
 
-    Any import can fail, so each import runs only after the previous one has succeeded.
+    Any import can fail, so each import runs only after the previous one has succeeded. Calls
+    begin_step() at the start of each step.
     """
 
     def version(name: str, text: str) -> None:
+        begin_step()
         report["versions"][name] = text
         _say(f"{name:<18}{text}")
 
@@ -64,6 +67,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
     openreg.init()
     count = openreg.device_count()
     for number in range(count):
+        begin_step()
         device = {"index": number, **asdict(openreg.get_device_properties(number))}
         device["uuid"] = str(device["uuid"])
         device["free_memory"] = openreg.mem_get_info(number)[0]
@@ -77,6 +81,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
         raise IndexError(f"device index {index} is out of range: {count} devices")
     report["advice"] = ""
     for name, (_, advice) in self_test.CHECKS.items():
+        begin_step()
         _say(f"{name:<18}", end="")
         start = time.perf_counter()
         wrong = lacks = ""
@@ -97,8 +102,15 @@ def _examine(report: dict[str, Any], index: int) -> None:
     report["passed"] = not failed
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit status. Wrong flags raise SystemExit(2)."""
+def main(
+    arguments: Sequence[str] | None = None, begin_step: Callable[[], None] = lambda: None
+) -> int:
+    """Run the program and return its exit status. Wrong flags raise SystemExit(2).
+
+    Args:
+        arguments: the command line; by default, that of the process.
+        begin_step: called at the start of each step, such as a check.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m {PACKAGE}",
         description="Reports what is installed and checks the device.",
@@ -113,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report |= {"checks": [], "advice": f"pip install --force-reinstall {PACKAGE}"}
     with contextlib.redirect_stdout(io.StringIO() if flags.json else sys.stdout):
         try:
-            _examine(report, flags.device)
+            _examine(report, flags.device, begin_step)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a broken backend may raise anything, including SystemExit
@@ -125,8 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not report["passed"])
 
 
+def _limit_step() -> None:
+    """Start the time limit of a step; this ends the limit of the previous step."""
+    faulthandler.dump_traceback_later(_STEP_TIMEOUT, exit=True)
+
+
 if __name__ == "__main__":
-    # Print stack traces on a crash or a hang.
-    faulthandler.enable()
-    faulthandler.dump_traceback_later(_HANG_TIMEOUT, exit=True)
-    sys.exit(main())
+    faulthandler.enable()  # prints stack traces on a crash
+    _limit_step()
+    sys.exit(main(begin_step=_limit_step))

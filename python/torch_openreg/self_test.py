@@ -76,12 +76,20 @@ def _copies(device: torch.device) -> None:
         there = host.to(device)
         _compare(f"{dtype} to the device and back", there, host)
         _compare(f"{dtype} with strides", there.t()[1::2], host.t()[1::2])
+
+
+def _pinned_memory(device: torch.device) -> None:
+    numbers = _numbers(64, 48)
     pinned = numbers.pin_memory()
     _require(pinned.is_pinned(), "pin_memory() did not pin")
     back = torch.zeros_like(pinned).pin_memory()
     back.copy_(pinned.to(device, non_blocking=True), non_blocking=True)
     openreg.synchronize(device)
     _compare("pinned memory to the device and back", back, numbers)
+
+
+def _peer_copies(device: torch.device) -> None:
+    numbers = _numbers(64, 48)
     for index in {*range(openreg.device_count())} - {device.index}:
         peer = torch.device(DEVICE_TYPE, index)
         _compare(f"a copy from {device} to {peer}", numbers.to(device).to(peer), numbers)
@@ -149,14 +157,16 @@ _MEMORY = "see docs/memory.md; OPENREG_DEVICE_MEMORY sets the size of a device"
 _STREAMS = "see docs/streams.md; try OPENREG_LAUNCH_BLOCKING=1 to exclude asynchrony as the cause"
 _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/debugging.md)"
 
-# Checks of features that a driver may lack.
-_OPTIONAL = frozenset({"graphs"})
+# Checks of features that a driver of tier 1 lacks (openreg.h). Copies between devices need events.
+_OPTIONAL = frozenset({"pinned memory", "peer copies", "streams", "graphs"})
 
 #: The function of each check, and the advice for its failure, by name. The order matters: later
 #: checks rely on earlier ones.
 CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {
     "memory": (_memory, _MEMORY),
     "copies": (_copies, _MEMORY),
+    "pinned memory": (_pinned_memory, _MEMORY),
+    "peer copies": (_peer_copies, _MEMORY),
     "streams": (_streams, _STREAMS),
     "operators": (_operators, _NUMBERS),
     "graphs": (_graphs, "see docs/graphs.md"),

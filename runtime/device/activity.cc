@@ -414,9 +414,10 @@ OPENREG_API orError_t orActivityGetCounts(uint64_t* recorded, uint64_t* dropped)
   if (const orError_t error = EnterQuery("orActivityGetCounts"); error != orSuccess) {
     return error;
   }
-  if (recorded == nullptr || dropped == nullptr) {
-    return Fail(orErrorInvalidValue, "orActivityGetCounts: %s must not be null",
-                recorded == nullptr ? "recorded" : "dropped");
+  if (const orError_t error =
+          CheckNotNull("orActivityGetCounts", {{"recorded", recorded}, {"dropped", dropped}});
+      error != orSuccess) {
+    return error;
   }
   const Counts counts = ThreadBuffers::Get().counts();
   *recorded = counts.recorded;

@@ -165,8 +165,8 @@ TEST_F(AllocationTest, TrimReturnsOnlyPagesOfFreeMemory) {
 
 TEST_F(AllocationTest, InfoRefusesNull) {
   size_t bytes = 0;
-  EXPECT_FAILS(orMemGetInfo(nullptr, &bytes), orErrorInvalidValue, "must not be null");
-  EXPECT_FAILS(orMemGetInfo(&bytes, nullptr), orErrorInvalidValue, "must not be null");
+  EXPECT_FAILS(orMemGetInfo(nullptr, &bytes), orErrorInvalidValue, "free_bytes must not be null");
+  EXPECT_FAILS(orMemGetInfo(&bytes, nullptr), orErrorInvalidValue, "total_bytes must not be null");
 }
 
 TEST_F(AllocationTest, RandomAllocationsNeverOverlapOrLeak) {

@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -50,6 +51,15 @@ orError_t Fail(orError_t error, const char* format, ...) {
   detail.kernel_error.reset();
   thread_state.last_error = error;
   return error;
+}
+
+orError_t CheckNotNull(const char* function, std::initializer_list<PointerParameter> parameters) {
+  for (const auto& [name, pointer] : parameters) {
+    if (pointer == nullptr) [[unlikely]] {
+      return Fail(orErrorInvalidValue, "%s: %s must not be null", function, name);
+    }
+  }
+  return orSuccess;
 }
 
 orError_t Fail(KernelError* error) {

@@ -9,6 +9,7 @@
 #define RUNTIME_DEVICE_ERROR_H_
 
 #include <cstddef>
+#include <initializer_list>
 
 #include "runtime/device/openreg.h"
 
@@ -20,6 +21,17 @@ class KernelError;
 // text. Returns `error`.
 [[gnu::format(printf, 2, 3), gnu::cold, gnu::noinline]]
 orError_t Fail(orError_t error, const char* format, ...);
+
+// A parameter of a function of openreg.h.
+struct PointerParameter {
+  const char* name;
+  const void* pointer;
+};
+
+// Checks the pointers that a caller passed to a function. If one is null, sets this thread's last
+// error to orErrorInvalidValue, with the name of the first such parameter. Returns the error, or
+// orSuccess.
+orError_t CheckNotNull(const char* function, std::initializer_list<PointerParameter> parameters);
 
 // Sets this thread's last error to a kernel's error and returns the error's code. The thread
 // becomes the owner of the payload, and `error` is deleted.

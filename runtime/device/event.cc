@@ -118,10 +118,7 @@ Events& Events::Get() {
 Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
-    (void)Fail(orErrorSystem,
-               "cannot create an event: the limit of %u events has been reached, or host memory is "
-               "exhausted; destroy events that are no longer needed",
-               table_.kCapacity);
+    (void)table_.FailTake("an event", "events");
     return nullptr;
   }
   event->device_.store(device, std::memory_order_relaxed);

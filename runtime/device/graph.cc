@@ -331,10 +331,7 @@ Graphs& Graphs::Get() {
 orError_t Graphs::Create(Graph* graph, orGraph_t* handle) {
   GraphSlot* slot = table_.Take();
   if (slot == nullptr) {
-    return Fail(orErrorSystem,
-                "cannot create a graph: the limit of %u graphs has been reached, or host memory is "
-                "exhausted; destroy graphs that are no longer needed",
-                table_.kCapacity);
+    return table_.FailTake("a graph", "graphs");
   }
   std::lock_guard lock(mutex_);
   slot->graph = graph;

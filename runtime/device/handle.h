@@ -20,6 +20,8 @@
 #include <new>
 #include <vector>
 
+#include "runtime/device/error.h"
+
 namespace openreg::device {
 
 struct HandleSlot {
@@ -85,6 +87,18 @@ class HandleTable {
     object->index = index;
     size_.store(index + 1, std::memory_order_release);
     return object;
+  }
+
+  // Called if Take() has returned null. Sets this thread's last error to orErrorSystem with the
+  // reason, and returns it. The arguments name the objects, for example "an event" and "events".
+  orError_t FailTake(const char* object, const char* objects) const {
+    if (size() == kCapacity) {
+      return Fail(orErrorSystem,
+                  "cannot create %s: the limit of %u %s has been reached; destroy %s that are no "
+                  "longer needed",
+                  object, kCapacity, objects, objects);
+    }
+    return Fail(orErrorSystem, "cannot create %s: out of host memory", object);
   }
 
   // Assigns a new handle to the object and returns this handle.

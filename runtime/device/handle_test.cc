@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -49,6 +51,27 @@ TEST(HandleTest, TablesDistinguishTheirHandles) {
   EXPECT_NE(thing, other);
   EXPECT_EQ(things->Find(other), nullptr);
   EXPECT_EQ(others->Find(thing), nullptr);
+}
+
+// An object for which there is never enough memory.
+struct Scarce : HandleSlot {
+  static void* operator new[](size_t, const std::nothrow_t&) noexcept { return nullptr; }
+  static void operator delete[](void*) {}
+};
+
+TEST(HandleTest, AFailureToTakeNamesItsCause) {
+  HandleTable<Scarce, 6, 1> scarce;
+  EXPECT_EQ(scarce.Take(), nullptr);
+  EXPECT_EQ(scarce.FailTake("a thing", "things"), orErrorSystem);
+  EXPECT_STREQ(orGetLastErrorDetail(), "openreg: cannot create a thing: out of host memory");
+  Things things;
+  while (things.Take() != nullptr) {
+  }
+  EXPECT_EQ(things.FailTake("a thing", "things"), orErrorSystem);
+  EXPECT_STREQ(orGetLastErrorDetail(),
+               "openreg: cannot create a thing: the limit of 64 things has been reached; destroy "
+               "things that are no longer needed");
+  EXPECT_EQ(orGetLastError(), orErrorSystem);
 }
 
 TEST(HandleTest, AFullTableReturnsNull) {

@@ -100,9 +100,10 @@ OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHan
   if (const orError_t error = EnterDevice("orIpcOpenEventHandle"); error != orSuccess) {
     return error;
   }
-  if (event == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcOpenEventHandle: %s must not be null",
-                event == nullptr ? "event" : "handle");
+  if (const orError_t error =
+          CheckNotNull("orIpcOpenEventHandle", {{"event", event}, {"handle", handle}});
+      error != orSuccess) {
+    return error;
   }
   *event = nullptr;
   EventHandle exported;

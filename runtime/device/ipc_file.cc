@@ -166,11 +166,10 @@ OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileH
   if (const orError_t error = EnterDevice("orIpcMapFile"); error != orSuccess) {
     return error;
   }
-  if (memory == nullptr || size == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcMapFile: %s must not be null",
-                memory == nullptr ? "memory"
-                : size == nullptr ? "size"
-                                  : "handle");
+  if (const orError_t error =
+          CheckNotNull("orIpcMapFile", {{"memory", memory}, {"size", size}, {"handle", handle}});
+      error != orSuccess) {
+    return error;
   }
   FileHandle content;
   if (const orError_t error = UnpackHandle("orIpcMapFile", *handle, &content); error != orSuccess) {
@@ -198,9 +197,10 @@ OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle
   if (const orError_t error = EnterQuery("orIpcFileIsThere"); error != orSuccess) {
     return error;
   }
-  if (there == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcFileIsThere: %s must not be null",
-                there == nullptr ? "there" : "handle");
+  if (const orError_t error =
+          CheckNotNull("orIpcFileIsThere", {{"there", there}, {"handle", handle}});
+      error != orSuccess) {
+    return error;
   }
   FileHandle content;
   if (const orError_t error = UnpackHandle("orIpcFileIsThere", *handle, &content);

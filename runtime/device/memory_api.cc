@@ -58,9 +58,10 @@ OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   if (const orError_t error = EnterQuery("orMemGetInfo"); error != orSuccess) {
     return error;
   }
-  if (free_bytes == nullptr || total_bytes == nullptr) {
-    return Fail(orErrorInvalidValue, "orMemGetInfo: %s must not be null",
-                free_bytes == nullptr ? "free_bytes" : "total_bytes");
+  if (const orError_t error =
+          CheckNotNull("orMemGetInfo", {{"free_bytes", free_bytes}, {"total_bytes", total_bytes}});
+      error != orSuccess) {
+    return error;
   }
   Allocations::Get().Info(thread_state.device, free_bytes, total_bytes);
   return orSuccess;

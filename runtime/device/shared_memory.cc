@@ -338,9 +338,10 @@ OPENREG_API orError_t orIpcImport(void** pointer, const orIpcMemoryHandle* handl
       error != orSuccess) {
     return error;
   }
-  if (pointer == nullptr || handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcImport: %s must not be null",
-                pointer == nullptr ? "pointer" : "handle");
+  if (const orError_t error =
+          CheckNotNull("orIpcImport", {{"pointer", pointer}, {"handle", handle}});
+      error != orSuccess) {
+    return error;
   }
   *pointer = nullptr;
   MemoryHandle exported;

@@ -25,9 +25,10 @@ orError_t EnterAndFind(Submission* submission, orStream_t handle) {
 extern "C" {
 
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  if (least == nullptr || greatest == nullptr) {
-    return Fail(orErrorInvalidValue, "orDeviceGetStreamPriorityRange: %s must not be null",
-                least == nullptr ? "least" : "greatest");
+  if (const orError_t error = CheckNotNull("orDeviceGetStreamPriorityRange",
+                                           {{"least", least}, {"greatest", greatest}});
+      error != orSuccess) {
+    return error;
   }
   *least = Stream::kLeastPriority;
   *greatest = Stream::kGreatestPriority;

@@ -31,10 +31,7 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   Reap();
   Stream* stream = table_.Take();
   if (stream == nullptr) {
-    return Fail(orErrorSystem,
-                "cannot create a stream: the limit of %u streams has been reached, or host memory "
-                "is exhausted; destroy streams that are no longer needed",
-                table_.kCapacity);
+    return table_.FailTake("a stream", "streams");
   }
   if (stream->ring_ == nullptr) {
     stream->ring_.reset(new (std::nothrow) Command[Stream::kRing]);

@@ -91,7 +91,7 @@ def test_tensors_without_elements() -> None:
 def invalid() -> None:
     rank = dist.get_rank()
     tensor = sparse(1, torch.float32, 1, repeated=False).to(DEVICE)
-    with pytest.raises(ValueError, match=r"supports only SUM and AVG.*to_dense"):
+    with pytest.raises(ValueError, match=r"only SUM and AVG, but got MAX.*to_dense"):
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
     with pytest.raises(ValueError, match=r"rank \d has shape .* rank \d has shape"):
         dist.all_reduce(torch.zeros(3 + rank, 2, device=DEVICE).to_sparse())

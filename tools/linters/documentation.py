@@ -4,11 +4,11 @@
 - Lines have at most 120 characters.
 - Links to files and headings have a target. docs/README.md lists all pages of docs/.
 - Files, folders and targets in backticks exist. A file without a folder may be anywhere.
-- ./bazelw commands name targets of a BUILD file.
+- ./bazelw commands name targets of a BUILD file, or targets that the page tells the reader to add.
 - Each code block has a mark that says how it is tested. CONTRIBUTING.md lists the marks. The linter
-  checks three kinds: code below `<!-- from: FILE -->` is in that file, except for indentation and
-  empty lines, where a line `...` represents omitted lines; `<!-- tested: NAME -->` names a test or a
-  step of .ci/run; files in a `<!-- figure -->` exist.
+  checks three kinds. Code below `<!-- from: FILE -->` is in that file, except for indentation and
+  empty lines, and a line `...` represents omitted lines. `<!-- tested: NAME -->` names a test or a
+  step of .ci/run. The files in a `<!-- figure -->` exist.
 - docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other rows.
 - docs/torch_internals.md names tests that exist, and files that contain the row's symbol.
 
@@ -142,7 +142,8 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
     """Finds labels in backticks and in commands that no BUILD file defines.
 
     The function searches for target names in the text of BUILD files, because a list in a BUILD
-    file may contain them.
+    file may contain them. A page may also define a target, in code that its reader adds to a BUILD
+    file.
     """
     builds = {
         str(PurePosixPath(name).parent): (root / name).read_text()
@@ -154,6 +155,7 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
         text = (root / page).read_text()
         lines = text.split("\n")
         code = code_lines(lines)
+        added = set(re.findall(r'^ +name = "([\w.\-]+)",$', text, re.MULTILINE))
         for number, line in enumerate(lines, 1):
             spans = [line] if code[number - 1] else _CODE_SPAN.findall(line)
             spans += _TESTED.findall(line)
@@ -165,7 +167,8 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
                 command = "bazelw" in span
                 for match in _LABEL.finditer(span.partition(" #")[0]):
                     if not (
-                        _target_exists(match, builds)
+                        match[2] in added
+                        or _target_exists(match, builds)
                         or (not command and match[2] is None and match[1].rstrip("/") in builds)
                     ):
                         found.append(f"{page}:{number}: {match[0]}: target does not exist")

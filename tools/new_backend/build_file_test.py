@@ -25,6 +25,10 @@ library(
         ],
         "//conditions:default": ["emulation.cc"],
     }),
+    tags = select({
+        "//runtime:minimal_driver": [],
+        "//conditions:default": ["slow"],
+    }),
     visibility = [
         "//other:__pkg__",
     ],
@@ -113,7 +117,7 @@ config_setting(
 RULES = """
 load("//rules:more.bzl", "EXTRA")
 
-def library(name, srcs, deps, visibility):
+def library(name, srcs, deps, tags, visibility):
     native.cc_library(name = name + "_objects", srcs = srcs, deps = deps)
     native.cc_library(name = name, deps = [":%s_objects" % name] + EXTRA, visibility = visibility)
 """

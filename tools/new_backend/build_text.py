@@ -36,7 +36,7 @@ class _Text:
         prefix = self.lines[line - 1].encode()[:column]
         return self._starts[line - 1] + len(prefix.decode())
 
-    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Returns the offsets of the start and the end of a node."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
@@ -216,8 +216,11 @@ def _within(
         item = pending.pop()
         if isinstance(item, ast.keyword) and item.arg == "name":
             continue
+        if isinstance(item, ast.keyword) and _is_empty(_driver_select(item.value, package)):
+            yield text.element(*text.span(item))
+            continue
         if isinstance(item, ast.BinOp) and (branch := _driver_select(item.right, package)):
-            if isinstance(branch, ast.List) and not branch.elts:
+            if _is_empty(branch):
                 yield _Edit(text.span(item.left)[1], text.span(item.right)[1])
             else:
                 yield _replaced(text, item.right, branch)
@@ -261,6 +264,10 @@ def _driver_select(node: ast.expr, package: str) -> ast.expr | None:
     }
     key = driver_branch(branches, package)
     return None if key is None else branches[key]
+
+
+def _is_empty(branch: ast.expr | None) -> bool:
+    return isinstance(branch, ast.List) and not branch.elts
 
 
 def _replaced(text: _Text, node: ast.expr, branch: ast.expr) -> _Edit:

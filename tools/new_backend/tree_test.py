@@ -4,6 +4,7 @@
 import ast
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tools.new_backend import parts
 from tools.new_backend.layout import laid_out
 from tools.new_backend.names import Names
-from tools.new_backend.tree import Choice, Tree, make
+from tools.new_backend.tree import Choice, Tree, make, write
 
 # Bazel creates a link to each file of the test. The generator reads the whole source tree, so the
 # test follows such a link to the tree. The test is tagged to run again even if none of its files
@@ -66,6 +67,29 @@ def test_layout() -> None:
         assert file.executable == made[path].executable
 
 
+def test_the_changes_in_porting_are_at_the_lines_that_they_name(tmp_path: Path) -> None:
+    page = (ROOT / "docs/porting.md").read_text()
+    changes = re.findall(r"<!-- porting: diff -->\n\n```diff\n([\s\S]*?)```", page)
+    changed = re.findall(r"^\+\+\+ b/(.+)$", "".join(changes), re.M)
+    assert changed
+    made = tree("acme", parts.DEFAULT_FEATURES)
+    # Formatting all files takes long, so the test formats only those that change.
+    settings = (".clang-format", "pyproject.toml")
+    write(laid_out({path: made[path] for path in (*settings, *changed)}), tmp_path)
+    for change in changes:
+        done = subprocess.run(
+            ["git", "apply", "--verbose", "-"],
+            cwd=tmp_path,
+            input=change,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Applied patch" in done.stderr, done.stderr
+        assert done.returncode == 0, done.stderr
+        assert "offset" not in done.stderr, done.stderr
+
+
 def test_the_same_sources_give_the_same_tree() -> None:
     assert tree("acme", ALL) == tree("acme", ALL)
 
@@ -111,6 +135,15 @@ def test_the_readme_has_the_report_of_the_features() -> None:
     assert with_compile is not None
     assert without is not None
     assert int(without[1]) < int(with_compile[1])
+
+
+@pytest.mark.parametrize("features", [(), ALL])
+def test_the_readme_lists_the_folders(features: tuple[str, ...]) -> None:
+    made = tree("acme", features)
+    rows = re.findall(r"^\| (`.*?) \| ", made["README.md"].content.decode(), re.M)
+    listed = {name.partition("/")[0] for row in rows for name in re.findall(r"`(.*?)`", row)}
+    folders = {path.partition("/")[0] for path in made if "/" in path}
+    assert listed == folders - {".ci", "third_party", "tools"}  # these belong to the build
 
 
 @pytest.mark.parametrize("features", [(), ("compile",), ALL])

@@ -2,13 +2,17 @@
 """Makes the operators callable, as C functions, from C++ code that torch's compiler generates."""
 
 import ctypes
-from importlib.abc import Traversable
 from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
 
 from torch_openreg.name import PACKAGE
 
+if TYPE_CHECKING:
+    # Python 3.10 does not have this module. In importlib.abc, the name is deprecated.
+    from importlib.resources.abc import Traversable
 
-def _library() -> Traversable:
+
+def _library() -> "Traversable":
     # This is not a constant, because files() imports the package. While this module is imported,
     # another thread may be importing the package and waiting for this thread. Python would report a
     # deadlock.
