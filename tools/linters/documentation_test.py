@@ -86,7 +86,7 @@ def test_a_sound_tree(tmp_path: Path) -> None:
         ("Code:\n\n    x\n", "README.md:3: no mark says how the code is tested"),
         ("<!-- run -->\n\n    x\n\nText:\n\n    y\n", "README.md:7: no mark"),
         ("<!-- none -->\n\n    x\n", "README.md:3: unknown mark 'none'; kinds: figure, from"),
-        ("<!-- tested: //none:a_test -->\n\n    x\n", "README.md:1: //none:a_test: target does not"),
+        ("<!-- tested: //none:a_test -->\n\n    x\n", "README.md:1: //none:a_test: target does"),
         ("<!-- tested: .ci/run none -->\n\n    x\n", "tested: .ci/run has no step none"),
         ("<!-- tested: by hand -->\n\n    x\n", "tested: expected //TEST or .ci/run STEP"),
         ("<!-- figure -->\n\n    a.cc -> stream.h\n", "figure: a.cc: file does not exist"),
