@@ -102,9 +102,7 @@ def test_commands(block: CodeBlock, tmp_path: Path) -> None:
     flags = "-uo" if commands else "-euo"
     done = execute(["bash", flags, "pipefail", "-c", script], tmp_path)
     if commands:
-        assert_printed(
-            "\n".join(line for line in lines if not line.startswith("$ ")), done.stdout
-        )
+        assert_printed("\n".join(line for line in lines if not line.startswith("$ ")), done.stdout)
     else:
         assert done.returncode == 0, f"{script}\n{done.stdout}"
 

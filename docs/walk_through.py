@@ -5,11 +5,14 @@
 
 A block of the page is executed if it is below one of these marks:
 
-<!-- porting: here -->  in this repository
-<!-- porting -->        in the new repository
-<!-- porting: diff -->  the changes are applied to the new repository
+<!-- porting: here -->        in this repository
+<!-- porting -->              in the new repository, $OUT
+<!-- porting: diff -->        the changes are applied to the new repository
+<!-- porting: cmake -->       in the new repository that CMake builds, $OUT_CMAKE
+<!-- porting: cmake diff -->  the changes are applied to that repository
 
-The new repository is in a temporary folder.
+The new repositories are in a temporary folder, together with an SDK that stands for the vendor's SDK
+in /opt/acme.
 """
 
 import os
@@ -18,24 +21,55 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools import bazel_workspace
 from tools.code_blocks import CodeBlock, code_blocks
 
+# The folder of the vendor's SDK in the page.
+SDK = "/opt/acme"
 
-def execute(block: CodeBlock, here: Path, there: Path, environment: Mapping[str, str]) -> None:
+
+@dataclass(frozen=True)
+class Folders:
+    """This repository, the two new ones, and the SDK."""
+
+    here: Path
+    there: Path
+    cmake: Path
+    sdk: Path
+
+
+def execute(block: CodeBlock, folders: Folders, environment: Mapping[str, str]) -> None:
     """Executes a block.
 
     Raises:
         subprocess.CalledProcessError: if a command of the block fails.
     """
-    command = ["git", "apply", "-"] if block.argument == "diff" else ["bash", "-euxo", "pipefail"]
+    kinds = block.argument.split()
+    if "here" in kinds:
+        folder = folders.here
+    else:
+        folder = folders.cmake if "cmake" in kinds else folders.there
     subprocess.run(
-        command,
-        cwd=here if block.argument == "here" else there,
+        ["git", "apply", "-"] if "diff" in kinds else ["bash", "-euxo", "pipefail"],
+        cwd=folder,
         env=environment,
-        input=block.text,
+        input=block.text.replace(SDK, str(folders.sdk)),
+        text=True,
+        check=True,
+    )
+
+
+def make_sdk(folder: Path) -> None:
+    """Creates an SDK with a header and a library."""
+    for name in ("include", "lib"):
+        (folder / name).mkdir(parents=True)
+    (folder / "include" / "acmert.h").write_text("int acmertVersion();\n")
+    subprocess.run(
+        ["g++", "-shared", "-fPIC", "-x", "c++", "-o", folder / "lib" / "libacmert.so", "-"],
+        input="int acmertVersion() { return 1; }\n",
         text=True,
         check=True,
     )
@@ -50,20 +84,20 @@ def prepare(here: Path, there: Path) -> None:
     (there / ".bazelrc.user").write_text(f"startup --output_base={output}\n")
 
 
-def follow(here: Path, there: Path, environment: Mapping[str, str]) -> bool:
+def follow(folders: Folders, environment: Mapping[str, str]) -> bool:
     """Executes all blocks until one fails. Returns whether all succeeded."""
-    for block in code_blocks((here / "docs/porting.md").read_text()):
+    for block in code_blocks((folders.here / "docs/porting.md").read_text()):
         if block.mark != "porting":
             continue
         start = time.monotonic()
         try:
-            execute(block, here, there, environment)
+            execute(block, folders, environment)
         except subprocess.CalledProcessError as error:
             print(f"FAIL porting.md:{block.line}: status {error.returncode}", flush=True)
             return False
         print(f"ok   porting.md:{block.line}: {time.monotonic() - start:.0f} s", flush=True)
-        if not (there / ".bazelrc.user").exists():
-            prepare(here, there)
+        if not (folders.there / ".bazelrc.user").exists():
+            prepare(folders.here, folders.there)
     return True
 
 
@@ -74,9 +108,11 @@ def main() -> int:
     ours = ("PYTHONPATH", "PYTHONSAFEPATH", "RUNFILES_DIR", "RUNFILES_MANIFEST_FILE")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        there = Path(folder, "acme")
-        succeeded = follow(here, there, {**environment, "OUT": str(there)})
-        subprocess.run(["./bazelw", "shutdown"], cwd=there, env=environment, check=False)
+        folders = Folders(here, *(Path(folder, name) for name in ("acme", "acme_cmake", "sdk")))
+        make_sdk(folders.sdk)
+        outputs = {"OUT": str(folders.there), "OUT_CMAKE": str(folders.cmake)}
+        succeeded = follow(folders, {**environment, **outputs})
+        subprocess.run(["./bazelw", "shutdown"], cwd=folders.there, env=environment, check=False)
         # Bazel removes the write permission from the files that it builds.
         subprocess.run(["chmod", "-R", "u+w", folder], check=False)
     return 0 if succeeded else 1
