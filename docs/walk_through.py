@@ -11,8 +11,8 @@ A block of the page is executed if it is below one of these marks:
 <!-- porting: cmake -->       in the new repository that CMake builds, $OUT_CMAKE
 <!-- porting: cmake diff -->  the changes are applied to that repository
 
-The new repositories are in a temporary folder, together with an SDK that stands for the vendor's SDK
-in /opt/acme.
+The new repositories are in a temporary folder, together with an SDK that replaces the one in
+/opt/acme.
 """
 
 import os

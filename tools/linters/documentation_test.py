@@ -107,7 +107,7 @@ def test_planted_in_a_page(tmp_path: Path, text: str, finding: str) -> None:
         "<!-- tested: .ci/run lint, .ci/run slow, .ci/run tsan -->\n\n```\nx\n```\n",
         "`./bazelw test //runtime/...`, `./bazelw test //...`",
         "`--filter=//none`",
-        '<!-- run -->\n\n    cc_test(\n        name = "new",\n    )\n\n`./bazelw test //runtime:new`\n',
+        '<!-- run -->\n\n    c(\n        name = "new",\n    )\n\n`./bazelw test //runtime:new`\n',
     ],
 )
 def test_what_is_no_finding(tmp_path: Path, text: str) -> None:
