@@ -193,7 +193,7 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
 
 def untested_code(root: Path, files: Sequence[str]) -> list[str]:
     """Finds code blocks that no test executes or compares with its source."""
-    steps = set(re.findall(r"^ {4}([a-z][\w |]*)\) ", _text(root, ".ci/run"), re.MULTILINE))
+    steps = set(re.findall(r"^ {4}([a-z][\w |]*)\)(?: |$)", _text(root, ".ci/run"), re.MULTILINE))
     steps = {name.strip() for step in steps for name in step.split("|")}
     names = {PurePosixPath(name).name for name in files}
     found = []
