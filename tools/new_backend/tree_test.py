@@ -11,6 +11,7 @@ import pytest
 from tools.new_backend import parts
 from tools.new_backend.layout import laid_out
 from tools.new_backend.names import Names
+from tools.new_backend.new_backend import main
 from tools.new_backend.tree import Choice, Tree, make
 
 # Bazel creates a link to each file of the test. The generator reads the whole source tree, so the
@@ -111,6 +112,16 @@ def test_the_readme_has_the_report_of_the_features() -> None:
     assert with_compile is not None
     assert without is not None
     assert int(without[1]) < int(with_compile[1])
+
+
+def test_the_program_writes_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(ROOT))
+    out = tmp_path / "acme"
+    assert main(["acme", "--build", "cmake", "--out", str(out)]) == 0
+    assert (out / "CMakeLists.txt").exists()
+    assert not (out / "WORKSPACE").exists()
+    assert 'build = "cmake"' in (out / "tools/generated.toml").read_text()
+    assert main(["acme", "--build", "cmake", "--out", str(out)]) == 2  # the folder is not empty
 
 
 @pytest.mark.parametrize("features", [(), ("compile",), ALL])
