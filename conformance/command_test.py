@@ -180,7 +180,7 @@ def test_shards_make_one_report(tmp_path: Path) -> None:
     parts = []
     for number in (1, 2):
         folder = tmp_path / str(number)
-        run(folder, *cases, "--shard", f"{number}/2")
+        run(folder, *cases, "--tier", "full", "--shard", f"{number}/2")
         parts.append(str(folder / "report.json"))
     assert main(["merge", *parts, "--output", str(tmp_path / "all")]) == 0
     merged = load(tmp_path / "all" / "report.json")

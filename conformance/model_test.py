@@ -14,16 +14,16 @@ NPY = Path("examples/python_backend/npy.py").absolute()
 MODEL = """
 import torch
 
-def model():
+def model():  # required
     return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Softsign())
 
-def inputs():
+def inputs():  # required: the model's arguments
     return (torch.rand(2, 8),)
 
-def loss(output):
+def loss(output):  # optional; the default is the sum of the outputs
     return torch.nn.functional.cross_entropy(output, torch.arange(2))
 
-def optimizer(parameters):
+def optimizer(parameters):  # optional; the default is SGD; None means no step
     return torch.optim.AdamW(parameters)
 """
 

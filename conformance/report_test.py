@@ -45,7 +45,7 @@ ADD = Case("op", "eager", "float32", "add")
 DIV = Case("op", "eager", "bfloat16", "div.floor_rounding")
 ERF, MUL, SUB = (Case("op", "eager", "float32", name) for name in ("erf", "mul", "sub"))
 ROW = Case("contract", "streams", "", "order")
-TODAY = datetime.date(2026, 5, 1)
+TODAY = datetime.date(2027, 3, 31)
 
 
 def report(*verdicts: Verdict, **heading: object) -> Report:
@@ -279,8 +279,8 @@ WAIVER = """
 [[waiver]]
 cases = "op/*/bfloat16/div.*"
 verdicts = ["wrong"]
-reason = "ticket 12"
-expires = 2026-05-01
+reason = "driver 3.1 rounds to float16: ticket 12"
+expires = 2027-03-31
 """
 
 
@@ -288,20 +288,20 @@ def test_waiver_applies_until_its_date(tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WAIVER)
     verdict = Verdict(DIV, WRONG)
     held = waivers_file.load(tmp_path / "w.toml", today=TODAY)
-    assert held.reason(verdict) == "ticket 12"
+    assert held.reason(verdict) == "driver 3.1 rounds to float16: ticket 12"
     assert held.reason(Verdict(DIV, CRASH)) is None
     assert held.reason(Verdict(ADD, WRONG)) is None
     assert status(report(verdict), held) == 0
     over = waivers_file.load(tmp_path / "w.toml", today=TODAY + datetime.timedelta(days=1))
     assert over.reason(verdict) is None
     assert status(report(verdict), over) == 1
-    assert over.complaints([verdict])[0].startswith("expired on 2026-05-01")
+    assert over.complaints([verdict])[0].startswith("expired on 2027-03-31")
     assert held.complaints([Verdict(DIV, NATIVE)])[0].startswith("not needed")
     assert held.complaints([Verdict(ADD, NATIVE)]) == []
 
 
 def test_strict_waivers_fail_for_what_passes_or_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "w.toml").write_text(WAIVER.replace("2026-05-01", '"never"'))
+    (tmp_path / "w.toml").write_text(WAIVER.replace("2027-03-31", '"never"'))
     for strict in (False, True):
         held = waivers_file.load(tmp_path / "w.toml", strict)
         assert not held.fails(Verdict(DIV, WRONG))
@@ -315,12 +315,12 @@ def test_strict_waivers_fail_for_what_passes_or_is_missing(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('reason = "ticket 12"\n', "", "lacks reason"),
-        ("expires = 2026-05-01\n", "", "lacks expires"),
+        ('reason = "driver 3.1 rounds to float16: ticket 12"\n', "", "lacks reason"),
+        ("expires = 2027-03-31\n", "", "lacks expires"),
         ('"wrong"', '"odd"', "unknown verdict odd"),
         ('"wrong"', '"native"', "native needs no waiver"),
-        ("2026-05-01", '"soon"', "expires must be a date"),
-        ("ticket 12", " ", "empty reason"),
+        ("2027-03-31", '"soon"', "expires must be a date"),
+        ("driver 3.1 rounds to float16: ticket 12", " ", "empty reason"),
         ("[[waiver]]", "[[waiver", "w.toml"),
     ],
 )

@@ -2,9 +2,11 @@
 """The kit reports each planted defect, and reports no defect for a correct backend."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from broken.defects import DEFECTS, Defect
+from torch_device_conformance.__main__ import main
 from torch_device_conformance.execution.judge import Settings, prepare
 from torch_device_conformance.execution.runner import Limits, run
 from torch_device_conformance.subject.subject import Subject
@@ -32,6 +34,16 @@ def test_defect_is_found(defect: Defect) -> None:
     )
     (verdict,) = judged([parse_case(defect.case)], subject)
     assert verdict.verdict == defect.verdict, f"{verdict.message}\n{verdict.stack}"
+
+
+def test_command_reports_a_planted_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BROKEN_BACKEND", "seed_ignored")
+    flags = ["--device", "openreg", "--import", "broken.planted", "--only", "contract/generator/*"]
+    assert main([*flags, "--output", str(tmp_path)]) == 1
+    defect = DEFECTS["seed_ignored"]
+    assert f"{defect.verdict:<16} {defect.case}  " in capsys.readouterr().out
 
 
 def test_correct_backend_is_not_accused() -> None:

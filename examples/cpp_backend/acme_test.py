@@ -65,12 +65,25 @@ def x() -> torch.Tensor:
     return torch.arange(6.0).reshape(2, 3).to("acme:1")
 
 
+# docs/integration.md shows this program.
+PROGRAM = """
+import torch  # also loads the backend
+
+x = torch.ones(2, device="acme")  # acme stands for your device
+print((x + 1).sum().item())
+"""
+
+
 def test_import_torch_loads_it(installed: Path) -> None:
     path = f"{installed}:{os.environ.get('PYTHONPATH', '')}"
-    program = "import torch; print(torch.ones(2, device='acme') + 1)"
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    printed = run(sys.executable, "-c", program, PYTHONPATH=path, **autoload)
-    assert printed == "tensor([2., 2.], device='acme:0')\n"
+    assert run(sys.executable, "-c", PROGRAM, PYTHONPATH=path, **autoload) == "4.0
+"
+    # README.md shows this line.
+    line = "import torch; print(torch.ones(2, device='acme') + 1)"
+    printed = run(sys.executable, "-c", line, PYTHONPATH=path, **autoload)
+    assert printed == "tensor([2., 2.], device='acme:0')
+"
 
 
 needs_cmake = pytest.mark.skipif(
@@ -79,23 +92,28 @@ needs_cmake = pytest.mark.skipif(
 )
 
 
+# docs/integration.md shows these commands.
+CMAKE = r"""
+cmake -S . -B build \
+  -DCMAKE_PREFIX_PATH=$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')
+cmake --build build
+TORCH_DEVICE_BACKEND_AUTOLOAD=0 \
+  python -c "import torch, torch_acme; print((torch.ones(2, device='acme') + 1).tolist())"
+"""
+
+
 @needs_cmake
 def test_cmake_builds_the_same_package(tmp_path: Path) -> None:
-    source, build = writable_copy(tmp_path), tmp_path / "build"
-    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
-    python = f"-DPython_EXECUTABLE={sys.executable}"
-    run("cmake", "-G", "Ninja", "-S", source, "-B", build, prefix, python)
-    run("cmake", "--build", build)
-    program = "import torch, torch_acme; print((torch.ones(2, device='acme') + 1).tolist())"
-    path = f"{source}:{os.environ.get('PYTHONPATH', '')}"
-    printed = run(
-        sys.executable,
-        "-c",
-        program,
-        PYTHONPATH=path,
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
-    )
-    assert printed == "[2.0, 2.0]\n"
+    source = writable_copy(tmp_path)
+    environment = {
+        "CMAKE_GENERATOR": "Ninja",
+        # The commands and CMake find this Python, as in an activated environment.
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": sys.prefix,
+        "PYTHONPATH": f"{source}:{os.environ.get('PYTHONPATH', '')}",
+    }
+    printed = run("bash", "-euc", f"cd {source}\n{CMAKE}", **environment)
+    assert printed.endswith("\n[2.0, 2.0]\n")
 
 
 def test_the_name(x: torch.Tensor) -> None:

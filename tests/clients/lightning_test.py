@@ -190,9 +190,12 @@ def test_several_processes(tmp_path: Path) -> None:
 PROGRAM = """
 import torch
 from tests.clients import torchvision_operators
-import lightning.pytorch as pl
 from torch.utils.data import DataLoader, TensorDataset
+
+import lightning.pytorch as pl
 from torch_openreg.lightning import register
+
+register(pl)  # or pytorch_lightning, lightning.fabric
 
 
 class Model(pl.LightningModule):
@@ -215,12 +218,11 @@ class Model(pl.LightningModule):
 
 
 if __name__ == "__main__":
-    register(pl)
     x = torch.randn(32, 8, generator=torch.Generator().manual_seed(1))
     data = DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=8)
     pl.Trainer(
-        accelerator="openreg", strategy="openreg_ddp", devices=2, max_epochs=2, logger=False,
-        precision="bf16-mixed", enable_checkpointing=False, enable_progress_bar=False,
+        accelerator="openreg", strategy="openreg_ddp", devices=2, precision="bf16-mixed",
+        max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False,
     ).fit(Model(), data)
 """

@@ -25,7 +25,8 @@ def tensors() -> dict[str, Tensor]:
 def test_saves_and_loads(tmp_path: Path) -> None:
     path = tmp_path / "tensors.safetensors"
     save_file({name: tensor.to(DEVICE) for name, tensor in tensors().items()}, path)
-    assert_same_tensors(load_file(path, device=0), tensors())
+    loaded = load_file(path, device=0)
+    assert_same_tensors(loaded, tensors())
 
 
 def test_reads_slices(tmp_path: Path) -> None:

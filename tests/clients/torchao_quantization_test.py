@@ -70,6 +70,26 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
     assert_close(ours.cpu(), theirs, rtol=tolerance, atol=tolerance)
 
 
+# docs/quantization.md shows this program.
+PROGRAM = """
+import torch
+from torch import nn
+from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).to("openreg")
+quantize_(model, Int8DynamicActivationInt8WeightConfig())
+result = model(torch.randn(8, 1024, device="openreg"))
+"""
+
+
+def test_first_program() -> None:
+    names: dict[str, Any] = {}
+    exec(PROGRAM, names)
+    assert all(names["model"][layer].weight.qdata.dtype == torch.int8 for layer in (0, 2))
+    assert names["result"].device == DEVICE
+    assert names["result"].isfinite().all()
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -164,12 +184,13 @@ def test_packed_int4(compiled: bool) -> None:
 
 def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
     """Exports a model, inserts observers, calibrates them, and converts to quantized operators."""
+    generator = torch.Generator().manual_seed(1)
+    calibration = [torch.randn(x.shape, generator=generator).to(x.device) for _ in range(4)]
     exported = torch.export.export(model, (x,)).module()
     quantizer = X86InductorQuantizer().set_global(get_default_x86_inductor_quantization_config())
     prepared = prepare_pt2e(exported, quantizer)
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(4):
-        prepared(torch.randn(x.shape, generator=generator).to(x.device))
+    for batch in calibration:
+        prepared(batch)
     converted: nn.Module = convert_pt2e(prepared)
     return converted
 

@@ -12,6 +12,7 @@ import pytest
 from tools.new_backend import parts
 from tools.new_backend.layout import laid_out
 from tools.new_backend.names import Names
+from tools.new_backend.new_backend import main
 from tools.new_backend.tree import Choice, Tree, make, write
 
 # Bazel creates a link to each file of the test. The generator reads the whole source tree, so the
@@ -144,6 +145,16 @@ def test_the_readme_lists_the_folders(features: tuple[str, ...]) -> None:
     listed = {name.partition("/")[0] for row in rows for name in re.findall(r"`(.*?)`", row)}
     folders = {path.partition("/")[0] for path in made if "/" in path}
     assert listed == folders - {".ci", "third_party", "tools"}  # these belong to the build
+
+
+def test_the_program_writes_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(ROOT))
+    out = tmp_path / "acme"
+    assert main(["acme", "--build", "cmake", "--out", str(out)]) == 0
+    assert (out / "CMakeLists.txt").exists()
+    assert not (out / "WORKSPACE").exists()
+    assert 'build = "cmake"' in (out / "tools/generated.toml").read_text()
+    assert main(["acme", "--build", "cmake", "--out", str(out)]) == 2  # the folder is not empty
 
 
 @pytest.mark.parametrize("features", [(), ("compile",), ALL])
