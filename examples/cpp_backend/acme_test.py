@@ -77,13 +77,11 @@ print((x + 1).sum().item())
 def test_import_torch_loads_it(installed: Path) -> None:
     path = f"{installed}:{os.environ.get('PYTHONPATH', '')}"
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    assert run(sys.executable, "-c", PROGRAM, PYTHONPATH=path, **autoload) == "4.0
-"
+    assert run(sys.executable, "-c", PROGRAM, PYTHONPATH=path, **autoload) == "4.0\n"
     # README.md shows this line.
     line = "import torch; print(torch.ones(2, device='acme') + 1)"
     printed = run(sys.executable, "-c", line, PYTHONPATH=path, **autoload)
-    assert printed == "tensor([2., 2.], device='acme:0')
-"
+    assert printed == "tensor([2., 2.], device='acme:0')\n"
 
 
 needs_cmake = pytest.mark.skipif(
