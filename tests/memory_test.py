@@ -323,6 +323,9 @@ def test_the_settings_of_the_environment() -> None:
         ("expandable_segments:True", "cannot grow in place"),
         ("backend:cudaMallocAsync", "there is only one allocator"),
         ("pinned_use_cuda_host_register:True", "not registered with CUDA"),
+        ("pinned_free_catch_all:True", "CUDA's functions for pinned memory"),
+        ("throw_on_cudamalloc_oom:True", "CUDA's allocation function"),
+        ("graph_capture_record_stream_reuse:True", "captures of CUDA graphs"),
         ("per_process_memory_fraction:2", "between 0 and 1, but is '2'"),
         ("per_process_memory_fraction:half", "between 0 and 1, but is 'half'"),
     ],
@@ -352,6 +355,27 @@ def test_the_error_of_a_foreign_option_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no_such_option"):
         torch._C._accelerator_setAllocatorSettings("no_such_option:1")
     torch._C._accelerator_setAllocatorSettings("backend:native")
+
+
+def test_settings_for_another_device_are_accepted_until_the_first_use() -> None:
+    child.output(
+        """
+        import torch
+        set_options = torch._C._accelerator_setAllocatorSettings
+        # A program for CUDA may call this on a machine where this package is installed.
+        set_options("expandable_segments:True")
+        for _ in range(2):
+            try:
+                torch.empty(1, device="openreg")
+            except ValueError as error:
+                assert "cannot grow in place" in str(error), error
+            else:
+                raise AssertionError("the option was ignored")
+        set_options("expandable_segments:False,per_process_memory_fraction:0.5")
+        assert torch.ones(3, device="openreg").sum().item() == 3
+        assert torch.openreg.get_per_process_memory_fraction() == 0.5
+        """
+    )
 
 
 def test_garbage_collection_releases_memory_before_the_device_is_full() -> None:

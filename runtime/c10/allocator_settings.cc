@@ -6,6 +6,7 @@
 
 #include <array>
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +39,10 @@ constexpr std::array kUnsupported = {
                 "pinned memory is not registered with CUDA"},
     Unsupported{"pinned_num_register_threads", "1", "pinning needs no threads here"},
     Unsupported{"pinned_reserve_segment_size_mb", "0", "pinned memory has no segments here"},
+    Unsupported{"pinned_free_catch_all", "False", "it concerns CUDA's functions for pinned memory"},
+    Unsupported{"throw_on_cudamalloc_oom", "False", "it concerns CUDA's allocation function"},
+    Unsupported{"graph_capture_record_stream_reuse", "False",
+                "it concerns captures of CUDA graphs"},
 };
 
 double parse_fraction(const std::string& text) {
@@ -85,7 +90,8 @@ AllocatorSettings allocator_settings() {
   return parse(AcceleratorAllocatorConfig::instance().last_allocator_settings());
 }
 
-void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply) {
+void on_allocator_settings(std::function<bool()> in_use,
+                           std::function<void(const AllocatorSettings&)> apply) {
   // Register the keys, because torch rejects unknown keys. Another device in this process may
   // already have registered some of them.
   auto& keys = AcceleratorAllocatorConfig::getMutableKeys();
@@ -94,11 +100,20 @@ void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply) 
     keys.emplace(unsupported.key);
   }
   auto& hook = AcceleratorAllocatorConfig::getConfigParserHook();
-  hook = [others = std::move(hook), apply = std::move(apply)](const std::string& text) {
+  hook = [others = std::move(hook), in_use = std::move(in_use),
+          apply = std::move(apply)](const std::string& text) {
+    // Parse the text before the other device's parser does. CUDA's parser reports an invalid
+    // fraction as "stod", and a change of the allocator as an internal error.
+    std::optional<AllocatorSettings> settings;
+    if (in_use()) {
+      settings = parse(text);
+    }
     if (others) {
       others(text);
     }
-    apply(parse(text));
+    if (settings.has_value()) {
+      apply(*settings);
+    }
   };
 }
 

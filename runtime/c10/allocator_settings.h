@@ -25,9 +25,11 @@ struct AllocatorSettings {
 // Returns the current settings. Throws c10::ValueError for an unsupported option or value.
 AllocatorSettings allocator_settings();
 
-// Makes torch call `apply` with the settings whenever they change. Must be called exactly once,
-// before the settings are first used.
-void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply);
+// Makes torch call `apply` with the settings if they change while `in_use()` is true. Before the
+// first use of device memory, a change must not cause an error, because it may be meant for CUDA:
+// all devices share the settings. Must be called exactly once, before the settings are first used.
+void on_allocator_settings(std::function<bool()> in_use,
+                           std::function<void(const AllocatorSettings&)> apply);
 
 }  // namespace openreg
 

@@ -107,6 +107,12 @@ CachingAllocator& make_core(c10::DeviceIndex device) {
   return *core_if_any(device);
 }
 
+bool memory_in_use() {
+  return std::ranges::any_of(memories, [](const auto& memory) {
+    return memory.load(std::memory_order_acquire) != nullptr;
+  });
+}
+
 void apply_to_all(const AllocatorSettings& settings) {
   const std::lock_guard<std::mutex> lock(making);
   for (const auto& memory : memories) {
@@ -333,7 +339,7 @@ DeviceAllocator& the_allocator() {
 
 const bool registered = [] {
   c10::SetAllocator(kOpenRegType, &the_allocator());
-  on_allocator_settings(&apply_to_all);
+  on_allocator_settings(&memory_in_use, &apply_to_all);
   return true;
 }();
 

@@ -306,8 +306,11 @@ def asks_for_bfloat16() -> None:
         parallel().register_comm_hook(None, default_hooks.bf16_compress_hook)
 
 
-def test_torch_reserves_the_name_of_the_bfloat16_hook() -> None:
-    run(1, asks_for_bfloat16)
+def test_the_bfloat16_hook_needs_a_build_of_torch_with_nccl() -> None:
+    if torch.backends.cuda.is_built() and dist.is_nccl_available():
+        run(2, uses_a_hook, default_hooks.bf16_compress_hook, None, 2e-3)
+    else:
+        run(1, asks_for_bfloat16)
 
 
 def runs_the_optimizer_in_a_hook() -> None:

@@ -452,7 +452,10 @@ def multiplies() -> None:
 def reaches_gates() -> None:
     """Fails if torch no longer limits these features to CUDA. Then update docs/distributed.md."""
     tensor, handle = symmetric(4)
-    with pytest.raises(RuntimeError, match="dummy base class _cuda_isCurrentStreamCapturing"):
+    # The CUDA build of torch fails when it asks the CUDA driver, because no GPU is visible.
+    cuda_build = torch.backends.cuda.is_built()
+    error = "CUDA error" if cuda_build else "dummy base class _cuda_isCurrentStreamCapturing"
+    with pytest.raises(RuntimeError, match=error):
         symm_mem.get_symm_mem_workspace(world(), 16)
     with pytest.raises(ValueError, match="unsupported backend: OCCL"):
         symm_mem.put_signal(tensor, handle, 0)
@@ -471,4 +474,4 @@ def reaches_gates() -> None:
 
 
 def test_features_that_torch_limits_to_cuda() -> None:
-    run(1, reaches_gates)
+    run(1, reaches_gates, group=Group(environment={"CUDA_VISIBLE_DEVICES": ""}))
