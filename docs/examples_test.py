@@ -53,7 +53,7 @@ def execute(command: list[str], folder: Path) -> subprocess.CompletedProcess[str
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=200,
+        timeout=400,  # on a busy machine
         check=False,
     )
 
