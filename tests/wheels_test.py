@@ -116,8 +116,18 @@ def test_the_interpreter_has_the_names_that_modules_import(release: str, tmp_pat
 
 
 def standard_imports(text: str) -> Iterator[str]:
-    """Yields a statement for each name that a module imports from the standard library."""
-    for node in ast.walk(ast.parse(text)):
+    """Yields a statement for each import of the standard library that runs in a module."""
+    tree = ast.parse(text)
+    for_types = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        for child in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             if node.module.partition(".")[0] in sys.stdlib_module_names:
                 yield from (f"from {node.module} import {alias.name}" for alias in node.names)
