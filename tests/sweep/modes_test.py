@@ -250,6 +250,11 @@ def test_planted_mistake_is_found(
     assert re.search(message, found.message)
 
 
+def test_result_that_torch_compile_changes_on_the_cpu_too_agrees() -> None:
+    op = planted(lambda x: x * (3 if torch.compiler.is_compiling() else 2))
+    assert outcome("compiled_aot", op).status == AGREES
+
+
 @pytest.mark.parametrize(
     ("mode", "condition"),
     [

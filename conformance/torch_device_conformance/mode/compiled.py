@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares operators under torch.compile on the device with eager mode on the CPU."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import Difference, Run, spread
+from torch_device_conformance.comparison.comparison import CPU, Difference, Run, spread
 from torch_device_conformance.database.operators import Operator
 
 # With these settings, dynamo captures scalars and shapes that depend on data. By default, they
@@ -24,6 +25,7 @@ class Traced(Operator):
 
     drawn = False
     backend = "aot_eager"
+    compiles_on_cpu = False
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return spread(super().samples(dtype, device), 20)
@@ -43,7 +45,19 @@ class Traced(Operator):
         def call(*args: Any, **kwargs: Any) -> Any:
             return operator(*args, **kwargs)
 
-        return call if device.type == "cpu" else torch.compile(call, backend=self.backend)
+        if device.type == "cpu" and not self.compiles_on_cpu:
+            return call
+        return torch.compile(call, backend=self.backend)
+
+    def alternative(self, sample: SampleInput, seed: int) -> Run:
+        """Compiles the operator on the CPU.
+
+        torch's decompositions may round differently from the kernels of eager mode. For example, an
+        interpolation of uint8 differs by 1.
+        """
+        compiling = copy.copy(self)
+        compiling.compiles_on_cpu = True
+        return compiling.run(sample, CPU, seed)
 
 
 class Compiled(Traced):

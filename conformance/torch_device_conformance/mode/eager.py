@@ -62,8 +62,25 @@ class AcceleratorDtypes(Forward):
         wide = WIDER[narrow]
         widened = changed_tensors(sample, lambda x: x.to(wide) if x.dtype == narrow else x)
         run = super().run(widened, device, seed)
+        dtypes = self.result_dtypes(sample, seed)
 
-        def back(leaf: Any) -> Any:
-            return leaf.to(narrow) if isinstance(leaf, Tensor) and leaf.dtype == wide else leaf
+        def back(number: int, leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            if dtypes is not None:
+                return leaf.to(dtypes[number])
+            return leaf.to(narrow) if leaf.dtype == wide else leaf
 
-        return Run({name: back(leaf) for name, leaf in run.outputs.items()}, {})
+        leaves = enumerate(run.outputs.items())
+        return Run({name: back(number, leaf) for number, (name, leaf) in leaves}, {})
+
+    def result_dtypes(self, sample: SampleInput, seed: int) -> list[torch.dtype | None] | None:
+        """Returns the dtypes of the results, or None if torch cannot compute them without values.
+
+        For example, the trace of bool is int64, but the absolute value of bool is bool.
+        """
+        try:
+            leaves = self.call(changed_tensors(sample, lambda x: x.to("meta")), seed)
+        except Exception:
+            return None
+        return [leaf.dtype if isinstance(leaf, Tensor) else None for leaf in leaves]

@@ -30,7 +30,7 @@ REFUSAL = re.compile(
     "|on different devices"
     "|[Ee]xpected (out )?(tensor|device).* (found|got) "
     "|too many CPU scalars to non-CPU kernel"
-    r"|Input type \(\S*\) and weight type"
+    r"|Input type \(\S*\) and (weight|bias) type"
 )
 
 ACCEPTED = "accepted"
