@@ -23,6 +23,8 @@ class CodeBlock:
     # has no mark.
     mark: str
     argument: str
+    # The number of the mark's first line, or 0.
+    mark_line: int
     # The language of a fenced block.
     language: str
     # The code without fences and common indentation.
@@ -41,6 +43,7 @@ def code_lines(lines: Sequence[str]) -> list[bool]:
         # A mark may contain code, which is not part of a block.
         if comment or (line.startswith("<!--") and not fenced):
             comment = "-->" not in line
+            in_list = False
             result.append(False)
             blank = False
             continue
@@ -87,24 +90,29 @@ def code_blocks(page: str) -> Iterator[CodeBlock]:
                     break
                 end += 1
             text = lines[start:end]
-        mark = _MARK.search("\n".join(_comment(lines[:start])))
+        first = _comment(lines[:start])
+        mark = _MARK.search("\n".join(lines[first:start]).rstrip())
         yield CodeBlock(
             line=start + 1,
             mark=mark[1] if mark else "",
             argument=(mark[2] or "") if mark else "",
+            mark_line=first + 1 if mark else 0,
             language=lines[start].strip().removeprefix("```") if fenced else "",
             text=textwrap.dedent("\n".join(text)).strip("\n") + "\n",
         )
 
 
-def _comment(lines: Sequence[str]) -> Sequence[str]:
-    """Returns the comment at the end of the lines, or nothing if they end with something else."""
+def _comment(lines: Sequence[str]) -> int:
+    """Returns the index of the first line of the comment at the end of the lines.
+
+    Returns the number of lines if they end with something else.
+    """
     end = len(lines)
     while end and not lines[end - 1].strip():
         end -= 1
     if not end or not lines[end - 1].rstrip().endswith("-->"):
-        return []
+        return len(lines)
     start = end - 1
     while start and "<!--" not in lines[start]:
         start -= 1
-    return lines[start:end]
+    return start

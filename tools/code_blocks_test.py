@@ -23,6 +23,10 @@ y
 
       item(code)
 
+<!-- run -->
+
+    after_a_list()
+
 <!-- shell -->
 
 ```
@@ -36,8 +40,9 @@ Text.
 
 def test_blocks_and_marks() -> None:
     assert list(code_blocks(PAGE)) == [
-        CodeBlock(7, "run", "import torch\n\n    x = 1", "", "print(x)\n\n    deeper()\n"),
-        CodeBlock(13, "", "", "python", "y\n"),
-        CodeBlock(19, "", "", "", "item(code)\n"),
-        CodeBlock(23, "shell", "", "", "$ ls\n"),
+        CodeBlock(7, "run", "import torch\n\n    x = 1", 3, "", "print(x)\n\n    deeper()\n"),
+        CodeBlock(13, "", "", 0, "python", "y\n"),
+        CodeBlock(19, "", "", 0, "", "item(code)\n"),
+        CodeBlock(23, "run", "", 21, "", "after_a_list()\n"),
+        CodeBlock(27, "shell", "", 25, "", "$ ls\n"),
     ]

@@ -34,6 +34,7 @@ _LABEL = re.compile(r"(?<![\w/@=])//([\w/.\-]*)(?::([\w.\-/]+))?(?:/?\.\.\.)?")
 # Marks of code that a test executes.
 EXECUTED = ("run", "shell", "output", "porting")
 _KINDS = ", ".join(sorted((*EXECUTED, "from", "tested", "figure")))
+_MARK = re.compile(rf"^\s*<!-- (?:{_KINDS.replace(', ', '|')})\b", re.MULTILINE)
 _TESTED = re.compile(r"<!-- tested: .*?(//.*) -->")
 _VARIABLE = re.compile(r"(?:[\"'`]|\$\{?)(OPENREG_[A-Z0-9_]*[A-Z0-9])\b")
 
@@ -203,7 +204,14 @@ def untested_code(root: Path, files: Sequence[str]) -> list[str]:
     for page in pages(files):
         if "/templates/" in page:
             continue
-        for block in code_blocks((root / page).read_text()):
+        text = (root / page).read_text()
+        blocks = list(code_blocks(text))
+        found += [
+            f"{page}:{number}: no code block follows the mark"
+            for number, _ in matches(prose(text), _MARK)
+            if number not in {block.mark_line for block in blocks}
+        ]
+        for block in blocks:
             check = {
                 "": lambda block: [f"no mark says how the code is tested; kinds: {_KINDS}"],
                 "from": lambda block: _changes(root, files, block),

@@ -120,6 +120,7 @@ def test_what_is_no_finding(tmp_path: Path, text: str) -> None:
         ("    int begin();\n    int end();\n", "docs/page.md:3: not in runtime/device/stream.h"),
         ("    int none();\n", "not in runtime/device/stream.h: int none();"),
         ("    int end();\n    ...\n    int begin();\n", "not in runtime/device/stream.h"),
+        ("no code\n", "docs/page.md:1: no code block follows"),
     ],
 )
 def test_code_that_is_not_in_its_source(tmp_path: Path, block: str, finding: str) -> None:
