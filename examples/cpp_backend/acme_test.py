@@ -65,6 +65,17 @@ def x() -> torch.Tensor:
     return torch.arange(6.0).reshape(2, 3).to("acme:1")
 
 
+def test_an_editable_build_imports_the_source_folder(tmp_path: Path) -> None:
+    source = writable_copy(tmp_path)
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps"]
+    run(*pip, "--no-build-isolation", "--use-pep517", "--target", tmp_path / "lib", "-e", source)
+    program = (
+        f"import site; site.addsitedir('{tmp_path}/lib'); import torch_acme as t; print(t.__file__)"
+    )
+    printed = run(sys.executable, "-c", program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert printed == f"{source}/torch_acme/__init__.py\n"
+
+
 # docs/integration.md shows this program.
 PROGRAM = """
 import torch  # also loads the backend
