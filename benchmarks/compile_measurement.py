@@ -183,7 +183,10 @@ def measure_warm(case: CompileCase, bench: Bench) -> Row:
         for device in devices[:: 1 if number % 2 == 0 else -1]:
             first = bench.first_call(case.name, device)
             if first.missed:
-                raise RuntimeError(f"{first.missed} graphs were not in the caches of {device}")
+                raise RuntimeError(
+                    f"{case.name} on {device}: the first call compiled {first.missed} graph(s), but "
+                    "all graphs should be in the caches"
+                )
             seconds[device].append(first.seconds)
     cpu, ours = seconds.values()
     return Row(case.name, medians(seconds, 1e3), (ratio(bench.device, WARM_BOUND, ours, cpu),))

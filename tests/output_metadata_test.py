@@ -83,7 +83,8 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         lambda x, t: torch.ctc_loss(x, t, (9, 8), (3, 2)),
         _ctc,
     ),
-    # These three require no gradients: torch's gradient formulas for them read data on the host.
+    # The inputs of these three cases do not require gradients, because torch's gradient formulas of
+    # these operators read data on the host.
     "prod": (lambda x: x.prod(), plain((3, 4))),
     "median": (lambda x: x.median(), plain((3, 5))),
     "masked_scatter": (

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiles a model for device openreg ahead of time, for a program without Python.
+"""Compiles a model ahead of time for device openreg, so that a C++ program can run it.
 
-The program writes the package with its weights. It also writes a file with an input and the output
-that the CPU computes, with which the C++ program checks its result.
+This script writes a package that contains the model and its weights. It also writes a file that
+contains a sample input and the CPU's output for it. The C++ program compares its result with this
+output.
 """
 
 import argparse

@@ -68,8 +68,8 @@ def test_moves_and_saves(name: str, tmp_path: Path) -> None:
         assert_same(ours(x.to(DEVICE)), theirs, rtol=1e-4, atol=1e-4)
         torch.save(ours.state_dict(), tmp_path / "weights.pt")
         # weights_only=False is necessary because the file also contains torchao's settings.
-        # map_location needs an index. Without one, torch creates tensor subclasses on a device
-        # without an index, as for CUDA, which cannot be copied.
+        # map_location needs an index. Without one, torch creates the tensor subclasses on a device
+        # without an index (it does the same for CUDA), and such tensors cannot be copied.
         state = torch.load(tmp_path / "weights.pt", map_location="openreg:0", weights_only=False)
         loaded = network().to(DEVICE)
         loaded.load_state_dict(state, assign=True)

@@ -513,9 +513,9 @@ def computes_in_bfloat16() -> None:
     precision = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = parallel(network(torch.float32), mixed_precision=precision)
     optimizer = sgd(model)
-    # Discard the gradients of the first iteration. In it, torch 2.13 reduces an uninitialized
-    # buffer on every device, because Reducer::set_mixed_precision_param_dtype does not update the
-    # views of the buckets.
+    # Discard the gradients of the first iteration. In that iteration, torch 2.13 reduces an
+    # uninitialized buffer, whatever the device type is, because
+    # Reducer::set_mixed_precision_param_dtype does not update the views of the buckets.
     model(share(batch(0, torch.float32)[0])).sum().backward()
     optimizer.zero_grad()
     for step in range(STEPS):

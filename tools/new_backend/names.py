@@ -64,12 +64,19 @@ class Names:
                 "underscores, and begin with a letter, for instance my_npu; torch accepts no digits"
             )
         if keyword.iskeyword(device) or device in _CPP_WORDS.split():
-            raise NameRefused(f"the device type {device!r} is a word of Python or of the sources")
+            raise NameRefused(
+                f"the device type {device!r} is a Python keyword, or a word that the C++ sources "
+                "use: choose another name"
+            )
         if "openreg" in device or "occl" in device:
-            raise NameRefused(f"the device type {device!r} contains the name that it replaces")
+            raise NameRefused(
+                f"the device type {device!r} contains 'openreg' or 'occl', which the generator "
+                "replaces: choose another name"
+            )
         if _torch_has(device):
             raise NameRefused(
-                f"torch.{device} exists: the module of a device must have a name of its own"
+                f"torch.{device} already exists, so it cannot be the device's module: choose "
+                "another device type"
             )
         return cls(device)
 
