@@ -184,8 +184,8 @@ def measure_warm(case: CompileCase, bench: Bench) -> Row:
             first = bench.first_call(case.name, device)
             if first.missed:
                 raise RuntimeError(
-                    f"{case.name} on {device}: the first call compiled {first.missed} graph(s), but "
-                    "all graphs should be in the caches"
+                    f"{case.name} on {device}: the first call compiled {first.missed} graph(s), "
+                    "but all graphs should be in the caches"
                 )
             seconds[device].append(first.seconds)
     cpu, ours = seconds.values()
