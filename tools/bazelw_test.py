@@ -17,7 +17,7 @@ import pytest
 SOURCE = Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "bazelw")
 TOOLS = "basename bash cat cut dirname env flock head ln mkdir rm sha256sum touch cp"
 PACKAGES = (
-    "bazel-bootstrap g++ googletest libbenchmark-dev nlohmann-json3-dev"
+    "bazel-bootstrap g++ git googletest libbenchmark-dev nlohmann-json3-dev"
     " python3.11 python3.11-venv python3.11-dev"
 )
 
@@ -85,7 +85,7 @@ class Machine:
     def apt_get(self, works: bool = True) -> None:
         """Adds a fake apt-get that installs packages or, if ``works`` is false, always fails."""
         store = self.root / "store"
-        for name in ("bazel", "g++"):
+        for name in ("bazel", "g++", "git"):
             self.program(name, folder=store)
         self.program("python3.11", PYTHON, folder=store)
         sources = f"{self.root}/usr/src/googletest/googletest/src"
@@ -105,7 +105,7 @@ class Machine:
         self.googletest()
         self.benchmark()
         self.json()
-        for name in ("bazel", "g++"):
+        for name in ("bazel", "g++", "git"):
             self.program(name)
         self.program("python3.11", PYTHON)
         self.program("python", PYTHON, folder=self.environment / "bin")
@@ -183,6 +183,7 @@ def test_everything_is_missing(machine: Machine) -> None:
     ("lost", "packages"),
     [
         ("usr/bin/g++", "g++"),
+        ("usr/bin/git", "git"),
         ("usr/bin/bazel", "bazel-bootstrap"),
         ("usr/src/googletest/googletest/src/gtest-all.cc", "googletest"),
         ("usr/include/benchmark/benchmark.h", "libbenchmark-dev"),
