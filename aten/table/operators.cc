@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -184,8 +185,9 @@ std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
   if (alpha.isComplex()) {
     return std::nullopt;
   }
-  if (is_scalar(b) && alpha.equal(1)) {
-    return returned(launch_unary("add_scalar", a, b.item().toDouble(), output), output);
+  if (alpha.equal(1) && (is_scalar(a) || is_scalar(b))) {
+    const auto& [tensor, scalar] = is_scalar(b) ? std::tie(a, b) : std::tie(b, a);
+    return returned(launch_unary("add_scalar", tensor, scalar.item().toDouble(), output), output);
   }
   return returned(launch_binary("add", a, b, alpha.toDouble(), output), output);
 }
@@ -195,8 +197,9 @@ std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
   const at::Tensor& output = arguments[2].toTensor();
-  if (is_scalar(b)) {
-    return returned(launch_unary("mul_scalar", a, b.item().toDouble(), output), output);
+  if (is_scalar(a) || is_scalar(b)) {  // for x.mul_(3), torch passes the number first
+    const auto& [tensor, scalar] = is_scalar(b) ? std::tie(a, b) : std::tie(b, a);
+    return returned(launch_unary("mul_scalar", tensor, scalar.item().toDouble(), output), output);
   }
   return returned(launch_binary("mul", a, b, 0, output), output);
 }

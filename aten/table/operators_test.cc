@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests which calls use a kernel of the table and which calls fall back, by the overlap of their
-// tensors.
+// Tests which calls use a kernel of the table and which calls fall back, and the sign of zero.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/equal.h>
@@ -9,6 +8,8 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/signbit.h>
 #include <ATen/ops/sum.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,6 +101,25 @@ TEST(TableTest, AnInputThatTheKernelWouldOverwriteFallsBack) {
   };
   EXPECT_THAT(fallbacks(mul), ElementsAre("aten::mul.out"));
   EXPECT_THAT(fallbacks(sum), ElementsAre("aten::sum.IntList_out"));
+}
+
+TEST(TableTest, ANumberMayBeTheFirstOperand) {
+  const auto add = [](const auto& x) { return at::add(at::scalar_tensor(3), x); };
+  const auto mul = [](const auto& x) { return at::mul(at::scalar_tensor(3), x); };
+  const auto mul_in_place = [](const auto& x) { return x.mul_(3); };
+  EXPECT_THAT(fallbacks(add), IsEmpty());
+  EXPECT_THAT(fallbacks(mul), IsEmpty());
+  EXPECT_THAT(fallbacks(mul_in_place), IsEmpty());
+}
+
+TEST(TableTest, ElementwiseKernelsPreserveTheSignOfZero) {
+  const auto signs = [](const at::Tensor& x) { return at::signbit(x.cpu()); };
+  const at::Tensor host = at::scalar_tensor(-0.0).expand({3});
+  const at::Tensor device = host.to(kDevice);
+  EXPECT_TRUE(at::equal(signs(at::relu(device)), signs(at::relu(host))));
+  EXPECT_TRUE(at::equal(signs(at::mul(device, 2)), signs(at::mul(host, 2))));
+  EXPECT_TRUE(at::equal(signs(at::add(device, device)), signs(at::add(host, host))));
+  EXPECT_TRUE(at::equal(signs(at::sum(device)), signs(at::sum(host))));
 }
 
 TEST(TableTest, AnOutputThatOverlapsItselfFallsBack) {

@@ -55,7 +55,9 @@ void Compute(const orKernelArguments& arguments) {
   const float* b = Data<float>(arguments.b);
   const auto scalar = static_cast<float>(arguments.scalar);
   ForEach(arguments, 0, arguments.kept, 0, 0, [&](int64_t out, int64_t a_start, int64_t b_start) {
-    double sum = 0;
+    // An elementwise kernel has one term, and -0.0 is the initial value that preserves a term's
+    // sign.
+    double sum = arguments.kept == arguments.rank ? -0.0 : 0.0;
     ForEach(arguments, arguments.kept, arguments.rank, a_start, b_start,
             [&](int64_t, int64_t a_at, int64_t b_at) {
               sum += kFunction(a[a_at], b != nullptr ? b[b_at] : 0, scalar);
