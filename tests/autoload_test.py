@@ -193,6 +193,7 @@ def test_another_torch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("device openreg is not available") == 1
     assert "was built for torch 2.13.0, but torch 2.12.1+cpu is installed" in done.stdout
+    assert "pip install --force-reinstall" not in done.stderr  # the same wheel would not help
 
 
 def test_another_backend_came_first(tmp_path: Path) -> None:
@@ -214,3 +215,4 @@ def test_another_backend_came_first(tmp_path: Path) -> None:
     assert done.stdout.split() == ["npu", "2.0"]
     assert done.stderr.count("device openreg is not available") == 1
     assert "device 'npu' (torch_npu.npu)" in done.stderr
+    assert "pip install --force-reinstall" not in done.stderr

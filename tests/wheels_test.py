@@ -154,6 +154,7 @@ def test_the_wheel_of_another_release_is_refused(release: str, tmp_path: Path) -
     assert f"was built for Python {there}, but this is Python {here}" in " ".join(
         done.stdout.split()
     )
+    assert "pip install --force-reinstall" not in done.stdout  # the same wheel would not help
 
 
 def output(*command: str | Path) -> str:

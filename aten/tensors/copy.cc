@@ -49,8 +49,14 @@ void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   }
   const DeviceScope scope(earlier);
   orEvent_t event = nullptr;
-  OPENREG_CHECK(orEventCreate(&event));
-  orError_t error = orEventRecord(event, first);
+  orError_t error = orEventCreate(&event);
+  if (error == orErrorNotSupported) {  // a driver of tier 1 has no events
+    (void)orGetLastError();
+    synchronize_stream(first);
+    return;
+  }
+  OPENREG_CHECK(error);
+  error = orEventRecord(event, first);
   if (error == orSuccess) {
     error = orStreamWaitEvent(current_native_stream(later), event, 0);
   }

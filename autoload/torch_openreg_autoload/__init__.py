@@ -83,8 +83,10 @@ def _explain(error: BaseException, doubts: list[str]) -> str:
         cause = f"{type(error).__name__}: {error}"
     if doubts:
         cause += f" [{'; '.join(doubts)}]"
+    repair = f"To repair it, run pip install --force-reinstall {PACKAGE} and restart Python. "
+    if getattr(error, "advises", False):  # IncompatibleError of the package
+        repair = ""
     return (
-        f"device {DEVICE_TYPE} is not available: {cause}. To repair it, run pip install "
-        f"--force-reinstall {PACKAGE} and restart Python. To work without it, uninstall "
+        f"device {DEVICE_TYPE} is not available: {cause}. {repair}To work without it, uninstall "
         f"{PACKAGE} or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )

@@ -131,7 +131,10 @@ def main(
         except BaseException as error:  # a broken backend may raise anything, including SystemExit
             report["error"] = f"{type(error).__name__}: {error}"
             _say(textwrap.fill(f"FAIL  {report['error']}", 100, subsequent_indent="      "))
-            _say(f"      next: {report['advice']}")
+            if getattr(error, "advises", False):  # compatibility.IncompatibleError
+                report["advice"] = ""
+            else:
+                _say(f"      next: {report['advice']}")
     if flags.json:
         print(json.dumps(report, indent=1))
     return int(not report["passed"])

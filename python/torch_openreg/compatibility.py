@@ -15,7 +15,17 @@ import torch
 from torch_openreg.name import PACKAGE
 from torch_openreg.version import TORCH_VERSION, __version__, python_versions
 
-__all__ = ["require_compatible"]
+__all__ = ["IncompatibleError", "require_compatible"]
+
+
+class IncompatibleError(ImportError):
+    """The package does not fit this Python, this torch, or another device of the process.
+
+    The message says what to do. The autoload package, which cannot import this class, therefore
+    omits its own advice for an error whose attribute `advises` is true.
+    """
+
+    advises = True
 
 
 def require_compatible(device_type: str) -> None:
@@ -25,7 +35,8 @@ def require_compatible(device_type: str) -> None:
         device_type: the device's name, which must not be registered yet.
 
     Raises:
-        ImportError: if a check fails; the message states the cause and what to do.
+        ImportError: if the extension module is missing.
+        IncompatibleError: if a check fails; the message states the cause and what to do.
     """
     _require_python()
     _require_torch()
@@ -38,33 +49,35 @@ def require_compatible(device_type: str) -> None:
 def _require_python() -> None:
     here = ".".join(map(str, sys.version_info[:2]))
     versions = python_versions()
+    if not versions:
+        raise ImportError(
+            f"{PACKAGE} {__version__} has no extension module (_C.*.so) in "
+            f"{Path(__file__).parent}: install the package again"
+        )
     if here not in versions:
         built = " or ".join(versions)
-        raise ImportError(
+        raise IncompatibleError(
             f"{PACKAGE} {__version__} was built for Python {built}, but this is Python {here}: "
             f"use Python {built}, or a {PACKAGE} that was built for Python {here}"
-            if versions
-            else f"{PACKAGE} {__version__} has no extension module (_C.*.so) in "
-            f"{Path(__file__).parent}: install the package again"
         )
 
 
 def _require_torch() -> None:
     found = torch.__version__.split("+", maxsplit=1)[0]
     if found != TORCH_VERSION:
-        raise ImportError(
+        raise IncompatibleError(
             f"{PACKAGE} {__version__} was built for torch {TORCH_VERSION}, but torch "
             f"{torch.__version__} is installed: install torch=={TORCH_VERSION}, or a {PACKAGE} "
             f"that was built for torch {found}"
         )
     if not torch._C._GLIBCXX_USE_CXX11_ABI:
-        raise ImportError(
+        raise IncompatibleError(
             f"{PACKAGE} {__version__} was built for a torch with the C++11 ABI, but torch "
             f"{torch.__version__} uses the old ABI of std::string and std::list "
             "(_GLIBCXX_USE_CXX11_ABI=0): install torch from PyPI or download.pytorch.org"
         )
     if torch.version.debug:
-        raise ImportError(
+        raise IncompatibleError(
             f"{PACKAGE} {__version__} was built for a release build of torch, but torch "
             f"{torch.__version__} is a debug build, whose C++ interface differs: install torch "
             "from PyPI or download.pytorch.org"
@@ -81,7 +94,7 @@ def _require_place(device_type: str) -> None:
         return
     module = getattr(torch, owner, None)
     whose = f" ({module.__name__})" if module is not None else ""
-    raise ImportError(
+    raise IncompatibleError(
         f"{PACKAGE} cannot register device '{device_type}': device '{owner}'{whose} of "
         "another package already uses PrivateUse1, torch's only slot for an out-of-tree device. "
         "Use only one of the two packages in a process; TORCH_DEVICE_BACKEND_AUTOLOAD=0 stops "
