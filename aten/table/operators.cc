@@ -2,8 +2,8 @@
 //
 // The operators that have a kernel in the minimal driver's table: add, mul, mm, relu,
 // threshold_backward and sum for float32, fill_ and copies for every dtype of up to 8 bytes. A call
-// that the kernel does not support, for instance with another dtype, uses the host fallback. Any
-// thread may call them.
+// that the kernel does not support, for instance with another dtype, uses the host fallback. So
+// does an operator whose kernel the driver does not have. Any thread may call them.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -129,12 +129,19 @@ orKernelArguments elementwise(const at::Tensor& output) {
   return arguments;
 }
 
-void launch(const char* name, c10::Device device, const orKernelArguments& arguments) {
+// Launches a kernel. Returns false if the driver does not have it.
+bool launch(const char* name, c10::Device device, const orKernelArguments& arguments) {
   const DeviceScope scope(device.index());
   orKernel_t kernel = nullptr;
-  OPENREG_CHECK(orGetKernel(&kernel, name));
+  const orError_t error = orGetKernel(&kernel, name);
+  if (error == orErrorNotSupported) {
+    (void)orGetLastError();
+    return false;
+  }
+  OPENREG_CHECK(error);
   OPENREG_CHECK(
       orLaunchKernel(current_native_stream(device.index()), kernel, &arguments, sizeof(arguments)));
+  return true;
 }
 
 // Launches `output` = kernel(a, b) if the kernel supports the call.
@@ -150,8 +157,7 @@ bool launch_binary(const char* name, const at::Tensor& a, const at::Tensor& b, d
   arguments.a = input_operand(a, output.sizes());
   arguments.b = input_operand(b, output.sizes());
   arguments.scalar = scalar;
-  launch(name, device, arguments);
-  return true;
+  return launch(name, device, arguments);
 }
 
 // Launches `output` = kernel(a) if the kernel supports the call.
@@ -164,8 +170,15 @@ bool launch_unary(const char* name, const at::Tensor& a, double scalar, const at
   orKernelArguments arguments = elementwise(output);
   arguments.a = input_operand(a, output.sizes());
   arguments.scalar = scalar;
-  launch(name, device, arguments);
-  return true;
+  return launch(name, device, arguments);
+}
+
+// Launches `output` = kernel(a, b) if the kernel supports the call. One of `a` and `b` is a number:
+// for x.mul_(3), torch passes the number first.
+bool launch_with_number(const char* name, const at::Tensor& a, const at::Tensor& b,
+                        const at::Tensor& output) {
+  const auto& [tensor, number] = is_scalar(b) ? std::tie(a, b) : std::tie(b, a);
+  return launch_unary(name, tensor, number.item().toDouble(), output);
 }
 
 // The function of one operator. It gets the arguments from the stack, and returns the result if the
@@ -186,8 +199,7 @@ std::optional<at::Tensor> add(at::ArrayRef<c10::IValue> arguments) {
     return std::nullopt;
   }
   if (alpha.equal(1) && (is_scalar(a) || is_scalar(b))) {
-    const auto& [tensor, scalar] = is_scalar(b) ? std::tie(a, b) : std::tie(b, a);
-    return returned(launch_unary("add_scalar", tensor, scalar.item().toDouble(), output), output);
+    return returned(launch_with_number("add_scalar", a, b, output), output);
   }
   return returned(launch_binary("add", a, b, alpha.toDouble(), output), output);
 }
@@ -197,9 +209,8 @@ std::optional<at::Tensor> mul(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
   const at::Tensor& output = arguments[2].toTensor();
-  if (is_scalar(a) || is_scalar(b)) {  // for x.mul_(3), torch passes the number first
-    const auto& [tensor, scalar] = is_scalar(b) ? std::tie(a, b) : std::tie(b, a);
-    return returned(launch_unary("mul_scalar", tensor, scalar.item().toDouble(), output), output);
+  if (is_scalar(a) || is_scalar(b)) {
+    return returned(launch_with_number("mul_scalar", a, b, output), output);
   }
   return returned(launch_binary("mul", a, b, 0, output), output);
 }
@@ -241,8 +252,7 @@ std::optional<at::Tensor> fill(at::ArrayRef<c10::IValue> arguments) {
       arguments[1].toScalar(), at::TensorOptions().dtype(self.dtype()).device(at::kCPU));
   orKernelArguments call = elementwise(self);
   std::memcpy(call.bytes, value.const_data_ptr(), self.element_size());
-  launch("fill", self.device(), call);
-  return self;
+  return returned(launch("fill", self.device(), call), self);
 }
 
 // Implements mm.out(self, mat2, *, out).
@@ -267,8 +277,7 @@ std::optional<at::Tensor> mm(at::ArrayRef<c10::IValue> arguments) {
   call.out = output_operand(output);
   call.a = operand(const_cast<void*>(a.const_data_ptr()), {a.stride(0), 0, a.stride(1)});
   call.b = operand(const_cast<void*>(b.const_data_ptr()), {0, b.stride(1), b.stride(0)});
-  launch("mm", device, call);
-  return output;
+  return returned(launch("mm", device, call), output);
 }
 
 // Implements sum.IntList_out(self, dim, keepdim, *, dtype, out).
@@ -318,8 +327,7 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
       call.kept = call.rank;
     }
   }
-  launch("sum", device, call);
-  return output;
+  return returned(launch("sum", device, call), output);
 }
 
 // Copies between strided device tensors. For equal layouts, the driver's memcpy is faster. Copies
@@ -336,7 +344,9 @@ void copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
   }
   orKernelArguments arguments = elementwise(dst);
   arguments.a = input_operand(src, dst.sizes());
-  launch("copy", dst.device(), arguments);
+  if (!launch("copy", dst.device(), arguments)) {
+    copy_through_host(device, dst, src, awaited);
+  }
 }
 
 [[maybe_unused]] const bool registered = (set_copy_kernel(&copy), true);

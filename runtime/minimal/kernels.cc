@@ -192,7 +192,7 @@ OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name) {
     }
   }
   *kernel = nullptr;
-  return Fail(orErrorInvalidValue, "orGetKernel: there is no kernel \"%s\"", name);
+  return Fail(orErrorNotSupported, "orGetKernel: there is no kernel \"%s\"", name);
 }
 
 OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments,

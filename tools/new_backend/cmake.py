@@ -85,6 +85,7 @@ class CMake:
                         SOURCES=sources,
                         OBJECTS=objects,
                         LIBRARIES=[*archives, *self._external([target])],
+                        OPTIONS=target.arguments.get("linkopts", []),
                     )
                 )
             environment = [

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Tests operators with a driver that has no kernels or no events. The linker replaces the driver's
+// functions with those of this file (--wrap), which call the originals through __real_.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sum.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "aten/fallback/fallback.h"
+#include "aten/launch/sleep.h"
+#include "runtime/c10/device.h"
+#include "runtime/minimal/openreg_minimal.h"
+
+extern "C" {
+// The prefix is a string of its own, so that tools/new_backend can rename the function after it.
+orError_t real_get_kernel(orKernel_t* kernel, const char* name) asm(
+    "__real_"
+    "orGetKernel");
+orError_t get_kernel(orKernel_t* kernel, const char* name) asm(
+    "__wrap_"
+    "orGetKernel");
+orError_t real_event_create(orEvent_t* event) asm(
+    "__real_"
+    "orEventCreate");
+orError_t event_create(orEvent_t* event) asm(
+    "__wrap_"
+    "orEventCreate");
+}
+
+namespace openreg {
+namespace {
+
+using testing::UnorderedElementsAre;
+
+std::atomic<bool> lacks_kernels = false;
+std::atomic<bool> lacks_events = false;
+
+// Makes the driver return orErrorNotSupported while the object exists.
+class Missing {
+ public:
+  explicit Missing(std::atomic<bool>& lacks) : lacks_(lacks) { lacks_ = true; }
+  ~Missing() { lacks_ = false; }
+  Missing(const Missing&) = delete;
+  Missing& operator=(const Missing&) = delete;
+
+ private:
+  std::atomic<bool>& lacks_;
+};
+
+at::Tensor on(c10::DeviceIndex index, const at::Tensor& tensor) {
+  return tensor.to(c10::Device(kOpenRegType, index));
+}
+
+TEST(MissingFunctionsTest, OperatorsWithoutKernelsFallBack) {
+  const at::Tensor x = at::ones({3, 4}).cumsum(1).sub_(2);
+  const at::Tensor device = on(0, x);
+  const Missing kernels(lacks_kernels);
+  fallback_reset();
+  EXPECT_TRUE(at::equal(at::add(device, device).cpu(), at::add(x, x)));
+  EXPECT_TRUE(at::equal(at::mul(device, 3).cpu(), at::mul(x, 3)));
+  EXPECT_TRUE(at::equal(at::relu(device).cpu(), at::relu(x)));
+  EXPECT_TRUE(at::equal(at::mm(device, device.t()).cpu(), at::mm(x, x.t())));
+  EXPECT_TRUE(at::equal(at::sum(device, {0}).cpu(), at::sum(x, {0})));
+  EXPECT_TRUE(at::equal(at::ones({2}, device.options()).cpu(), at::ones({2})));
+  std::vector<std::string> names;
+  for (const FallbackRecord& record : fallback_stats()) {
+    names.push_back(record.name);
+  }
+  EXPECT_THAT(names,
+              UnorderedElementsAre("aten::add.out", "aten::mul.out", "aten::relu", "aten::mm.out",
+                                   "aten::sum.IntList_out", "aten::fill_.Scalar"));
+}
+
+TEST(MissingFunctionsTest, CopiesWithoutAKernelGoThroughTheHost) {
+  const at::Tensor x = at::ones({3, 4}).cumsum(1);
+  const at::Tensor device = on(0, x);
+  const Missing kernels(lacks_kernels);
+  EXPECT_TRUE(at::equal(device.t().contiguous().cpu(), x.t()));
+}
+
+TEST(MissingFunctionsTest, CopiesBetweenDevicesWithoutEventsWait) {
+  if (device_count() < 2) {
+    GTEST_SKIP() << "a copy between devices needs two of them";
+  }
+  const at::Tensor device = on(0, at::ones({4}));
+  launch_sleep(20'000'000);  // otherwise there is nothing to wait for
+  device.add_(1);
+  const Missing events(lacks_events);
+  EXPECT_TRUE(at::equal(on(1, device).cpu(), at::ones({4}).add_(1)));
+}
+
+}  // namespace
+}  // namespace openreg
+
+orError_t get_kernel(orKernel_t* kernel, const char* name) {
+  return openreg::lacks_kernels ? orErrorNotSupported : real_get_kernel(kernel, name);
+}
+
+orError_t event_create(orEvent_t* event) {
+  return openreg::lacks_events ? orErrorNotSupported : real_event_create(event);
+}
