@@ -175,6 +175,19 @@ def test_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert refused.value.code == 2
 
 
+def test_progress_is_printed_without_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = only("op/eager/float32/add", "op/eager/float32/mul")
+    monkeypatch.setattr(command, "BETWEEN_LINES", 0)
+    run(tmp_path, *cases)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["1 of 2 cases, 0 failed", "2 of 2 cases, 0 failed"]
+    monkeypatch.setattr(command, "BETWEEN_LINES", 600)
+    run(tmp_path, *cases)
+    assert not capsys.readouterr().err
+
+
 def test_shards_make_one_report(tmp_path: Path) -> None:
     cases = only("op/eager/*/abs", "op/eager/*/neg")
     parts = []

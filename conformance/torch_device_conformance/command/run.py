@@ -42,6 +42,9 @@ Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 fo
 """
 
 
+# Seconds between two lines about the progress of a run whose output is not a terminal.
+BETWEEN_LINES = 60.0
+
 # The maximum number of operators that --perf prints. The slowest operators are printed first.
 SLOWEST = 15
 
@@ -278,13 +281,20 @@ def threads(jobs: int) -> int:
 def progress(
     verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict], waivers: Waivers
 ) -> Iterator[Verdict]:
-    """Yields the verdicts. Displays how many have arrived, and how many of these fail the run."""
+    """Yields the verdicts. Displays how many have arrived, and how many of these fail the run.
+
+    Displays a bar on a terminal, and prints a line a minute otherwise, for instance to a log.
+    """
     failed = sum(map(waivers.fails, have))
+    printed = time.monotonic()
     with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
-        for verdict in verdicts:
+        for done, verdict in enumerate(verdicts, len(have) + 1):
             failed += waivers.fails(verdict)
             bar.set_postfix_str(f"{failed} failed, {verdict.case}"[:60], refresh=False)
             bar.update()
+            if bar.disable and time.monotonic() - printed >= BETWEEN_LINES:
+                printed = time.monotonic()
+                print(f"{done} of {total} cases, {failed} failed", file=sys.stderr, flush=True)
             yield verdict
 
 

@@ -42,6 +42,7 @@ from torch_device_conformance.comparison.evidence import (
     WRONG,
     Evidence,
 )
+from torch_device_conformance.comparison.seeding import seed_generators
 from torch_device_conformance.comparison.wording import wording
 
 CPU = torch.device("cpu")
@@ -575,7 +576,7 @@ def samples(entry: Entry, dtype: torch.dtype, device: torch.device, seed: int = 
     Raises:
         ReferenceError_: the samples cannot be created.
     """
-    torch.manual_seed(seed)
+    seed_generators(seed)
     try:
         return entry.samples(dtype, device)
     except Exception as error:

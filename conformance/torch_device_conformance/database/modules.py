@@ -15,6 +15,7 @@ from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, mo
 from torch.utils._pytree import tree_flatten
 from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
 from torch_device_conformance.comparison.conditioning import widened
+from torch_device_conformance.comparison.seeding import seed_generators
 from torch_device_conformance.comparison.transfer import transfer
 
 
@@ -71,7 +72,7 @@ class Module(Entry):
         move = transfer(device)
         args, kwargs = move((sample.args, sample.kwargs))
         module = sample.make(device)
-        torch.manual_seed(seed)
+        seed_generators(seed)
         with nullcontext() if sample.backward else torch.no_grad():
             outputs = flatten(module(*args, **kwargs))
         # Read the parameters after the call, because the call creates those of a lazy module.

@@ -21,6 +21,7 @@ from torch_device_conformance.comparison.comparison import (
     tolerances,
 )
 from torch_device_conformance.comparison.conditioning import widened
+from torch_device_conformance.comparison.seeding import seed_generators
 from torch_device_conformance.comparison.transfer import transfer
 
 # Operators that return uninitialized memory.
@@ -153,7 +154,7 @@ class Attempt(Operator):
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seeds random numbers. Prevents entries from setting a constant seed."""
-    torch.manual_seed(seed)
+    seed_generators(seed)
     with mock.patch.object(common_methods_invocations, "wrapper_set_seed", call):
         yield
 

@@ -14,6 +14,7 @@ from torch.testing import make_tensor
 from torch.testing._comparison import default_tolerances
 from torch.utils._pytree import tree_leaves, tree_map
 from torch_device_conformance.comparison.comparison import Entry, Run
+from torch_device_conformance.comparison.seeding import seed_generators
 from torch_device_conformance.comparison.transfer import transfer
 from torch_device_conformance.execution.judge import Judge, Settings
 from torch_device_conformance.model.recording import Argument, Recording, Signature, load, step
@@ -60,7 +61,7 @@ class Recorded(Entry):
 
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
         args, kwargs = transfer(device)(sample)
-        torch.manual_seed(seed)
+        seed_generators(seed)
         with torch.no_grad():
             result = self.operator(*args, **kwargs)
         found = {f"output {n}": leaf for n, leaf in enumerate(tree_leaves(result))}
@@ -137,7 +138,7 @@ class Whole(Entry):
 def seeded(phase: str, seed: int) -> None:
     """Seeds random numbers when the forward phase starts, after the weights have been created."""
     if phase == "forward":
-        torch.manual_seed(seed)
+        seed_generators(seed)
 
 
 def prepare(
