@@ -8,6 +8,7 @@ With --profile: also writes a trace of another epoch on the device, and an image
 """
 
 import argparse
+import itertools
 import sys
 from collections.abc import Sequence
 
@@ -98,14 +99,22 @@ def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
 def run(
     digits: Digits, where: torch.device, epochs: int, seed: int, mode: Mode = Mode.PLAIN
 ) -> Record:
-    """Trains a network and returns the results. Shows a progress bar on a terminal."""
+    """Trains a network and returns the results.
+
+    Shows a progress bar on a terminal, and otherwise prints a line after each epoch to stderr.
+    """
     steps = epochs * (len(digits.train) // BATCH)
     what = f"training on {Record(where, mode).name}"
+    numbers = itertools.count(1)
     with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:
 
         def progress(done: int, loss: float) -> None:
             bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
             bar.update(done)
+            if bar.disable:
+                print(
+                    f"{what}: epoch {next(numbers)} of {epochs}, loss {loss:.4f}", file=sys.stderr
+                )
 
         return train(digits, where, epochs, seed, mode, progress)
 

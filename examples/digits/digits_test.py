@@ -64,6 +64,17 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"--{flag}" in text for flag in flags)
 
 
+def test_epochs_are_printed_without_a_terminal(
+    images: Digits, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = program.run(images, CPU, epochs=2, seed=0)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("training on cpu: epoch 1 of 2, loss ")
+    batches = len(record.losses) // 2
+    mean = sum(record.losses[batches:]) / batches
+    assert second == f"training on cpu: epoch 2 of 2, loss {mean:.4f}"
+
+
 def test_batches_depend_on_the_seed_alone(images: Digits) -> None:
     def labels(seed: int) -> torch.Tensor:
         return torch.cat([batch[1] for batch in training_batches(images, seed)])
