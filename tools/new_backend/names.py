@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The names of a new backend, which replace our names in texts and paths.
 
-All names are derived from the device type, for example ``my_npu``:
+All names are derived from the device type, for example ``my_npu``. The prefix of the driver's
+functions and types can also be given, because a vendor's SDK may already use the derived one.
 
 ============  ===============  ===========================================
 ours          for ``my_npu``   used for
@@ -43,20 +44,29 @@ class NameRefused(ValueError):
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a backend. `Names.of` creates them and checks the device type."""
+    """The names of a backend. `Names.of` creates them and checks the device type.
+
+    Attributes:
+        device: the device type.
+        prefix: the prefix of the driver's functions and types, such as myNpu.
+    """
 
     device: str
+    prefix: str
 
     @classmethod
-    def of(cls, device: str) -> "Names":
+    def of(cls, device: str, prefix: str = "") -> "Names":
         """Returns the names of the backend for a device type.
 
         Args:
             device: lower-case letters and single underscores, beginning with a letter.
+            prefix: the prefix of the driver's functions and types; if empty, it is derived from the
+                device type.
 
         Raises:
             NameRefused: if torch, Python or C++ uses the name, or if it has other characters. torch
-                accepts no digits: `torch.device("npu2")` is an error.
+                accepts no digits: `torch.device("npu2")` is an error. Or if the prefix is not the
+                beginning of a C identifier in lower camel case.
         """
         if not re.fullmatch(r"[a-z]+(_[a-z]+)*", device):
             raise NameRefused(
@@ -78,17 +88,23 @@ class Names:
                 f"torch.{device} already exists, so it cannot be the device's module: choose "
                 "another device type"
             )
-        return cls(device)
+        if prefix and not re.fullmatch(r"[a-z][A-Za-z0-9]*", prefix):
+            raise NameRefused(
+                f"the prefix {prefix!r} must consist of letters and digits, and begin with a "
+                "lower-case letter, for instance npu2"
+            )
+        if "openreg" in prefix.lower() or "occl" in prefix.lower():
+            raise NameRefused(
+                f"the prefix {prefix!r} contains 'openreg' or 'occl', which the generator "
+                "replaces: choose another prefix"
+            )
+        camel = _camel(device)
+        return cls(device, prefix or camel[0].lower() + camel[1:])
 
     @property
     def camel(self) -> str:
         """The name in classes, such as MyNpu."""
-        return "".join(word.capitalize() for word in self.device.split("_"))
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of the driver's functions and types, such as myNpu."""
-        return self.camel[0].lower() + self.camel[1:]
+        return _camel(self.device)
 
     def rename(self, text: str) -> str:
         """Returns a text or a path with these names instead of ours."""
@@ -103,12 +119,16 @@ class Names:
         }
 
         def renamed(match: re.Match[str]) -> str:
-            article = match["article"] or ""
-            if article and self.device[0] not in "aeiou":
+            article, name = match["article"] or "", mapping[match["name"]]
+            if article and name[0].lower() not in "aeiou":
                 article = article.replace("n", "", 1)
-            return article + mapping[match["name"]]
+            return article + name
 
         return _OURS.sub(renamed, text)
+
+
+def _camel(device: str) -> str:
+    return "".join(word.capitalize() for word in device.split("_"))
 
 
 def _torch_has(name: str) -> bool:

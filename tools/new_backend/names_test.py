@@ -49,6 +49,27 @@ def test_a_name_of_one_word() -> None:
     )
 
 
+def test_the_prefix_of_the_driver_can_be_given() -> None:
+    names = Names.of("acme", "x2")
+    assert names.rename("an orMalloc, an openreg tensor: OPENREG_CHECK(orFree(x));") == (
+        "a x2Malloc, an acme tensor: ACME_CHECK(x2Free(x));"
+    )
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        ("Acme", "must consist of letters and digits, and begin with a lower-case letter"),
+        ("my_npu", "must consist of"),
+        ("2x", "must consist of"),
+        ("myOpenReg", "contains 'openreg' or 'occl'"),
+    ],
+)
+def test_refused_prefix(prefix: str, message: str) -> None:
+    with pytest.raises(NameRefused, match=message):
+        Names.of("acme", prefix)
+
+
 @pytest.mark.parametrize(
     ("device", "message"),
     [

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tools import bazel_workspace
@@ -29,6 +30,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="new_backend", description=__doc__.splitlines()[0], allow_abbrev=False
     )
     parser.add_argument("device", nargs="?", help="the device type, for instance acme or my_npu")
+    parser.add_argument(
+        "--prefix",
+        default="",
+        help="the prefix of the driver's functions and types, for instance npu2 for npu2Malloc "
+        "(default: the device type, without underscores)",
+    )
     parser.add_argument("--out", type=_folder, required=True, metavar="DIR", help="the repository")
     parser.add_argument(
         "--with",
@@ -54,6 +61,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(argv)
     if flags.update == (flags.device is not None):
         parser.error("give either the type of a new device or --update")
+    if flags.update and flags.prefix:
+        parser.error("--prefix applies only to a new device: an update keeps the prefix")
     return flags
 
 
@@ -90,10 +99,10 @@ def create(root: Path, flags: argparse.Namespace) -> int:
     if flags.out.exists() and any(flags.out.iterdir()):
         return _refuse(f"{flags.out} is not empty: give a new folder, or --update")
     try:
-        names = Names.of(flags.device)
+        names = Names.of(flags.device, flags.prefix)
     except NameRefused as error:
         return _refuse(str(error))
-    made_of = Origin(names.device, flags.build, flags.features, revision(root))
+    made_of = Origin(names.device, names.prefix, flags.build, flags.features, revision(root))
     made = laid_out(tree.make(root, Choice(names, flags.features, flags.build)))
     tree.write(made | origin.files(made_of, made), flags.out)
     print(f"{flags.out}: {len(made)} files of a backend for device {names.device!r}")
@@ -105,12 +114,12 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
     """Updates a repository and reports the changes; returns the exit status, 1 for conflicts."""
     try:
         made_of, base = origin.read(flags.out)
-        names = Names.of(made_of.device)
+        names = Names.of(made_of.device, made_of.prefix)
     except (NotGenerated, NameRefused) as error:
         return _refuse(str(error))
     made = laid_out(tree.make(root, Choice(names, made_of.features, made_of.build)))
     changes = update(flags.out, base, made)
-    made_of = Origin(made_of.device, made_of.build, made_of.features, revision(root))
+    made_of = replace(made_of, prefix=names.prefix, revision=revision(root))
     tree.write(origin.files(made_of, made), flags.out)
     for line in changes.lines() or [f"{flags.out}: up to date"]:
         print(line)

@@ -27,6 +27,7 @@ class Origin:
     """The arguments of a generation, and the revision of the sources."""
 
     device: str
+    prefix: str
     build: str
     features: tuple[str, ...]
     revision: str
@@ -39,6 +40,7 @@ class Origin:
             "# Where this repository comes from. `new_backend --update` reads this file.\n"
             f'source = "torch_openreg, {self.revision}"\n'
             f"device = {json.dumps(self.device)}\n"
+            f"prefix = {json.dumps(self.prefix)}\n"
             f"build = {json.dumps(self.build)}\n"
             f"with = {json.dumps(list(self.features))}\n"
         )
@@ -54,6 +56,7 @@ def read(folder: Path) -> tuple[Origin, Tree]:
         record = tomllib.loads((folder / _RECORD).read_text())
         origin = Origin(
             record["device"],
+            record.get("prefix", ""),  # older versions always derived it
             record["build"],
             tuple(record["with"]),
             record["source"].rsplit(" ", 1)[-1],

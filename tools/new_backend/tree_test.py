@@ -56,6 +56,15 @@ def test_a_name_with_an_underscore_is_an_identifier_everywhere() -> None:
             ast.parse(file.content, path)
 
 
+def test_a_prefix_renames_the_driver_and_nothing_else() -> None:
+    made = make(ROOT, Choice(Names.of("acme", "drv"), ALL, "bazel"))
+    text = b"\n".join(file.content for file in made.values())
+    assert b"drvMalloc(" in text
+    assert not re.search(rb"\bacme[A-Z]", text)
+    assert b'torch.device("acme' in text
+    assert b"ACME_API" in text
+
+
 def test_layout() -> None:
     made = tree("acme", ())
     result = laid_out(made)
@@ -150,10 +159,12 @@ def test_the_readme_lists_the_folders(features: tuple[str, ...]) -> None:
 def test_the_program_writes_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(ROOT))
     out = tmp_path / "acme"
-    assert main(["acme", "--build", "cmake", "--out", str(out)]) == 0
+    assert main(["acme", "--prefix", "drv", "--build", "cmake", "--out", str(out)]) == 0
     assert (out / "CMakeLists.txt").exists()
     assert not (out / "WORKSPACE").exists()
-    assert 'build = "cmake"' in (out / "tools/generated.toml").read_text()
+    record = (out / "tools/generated.toml").read_text()
+    assert 'prefix = "drv"' in record
+    assert 'build = "cmake"' in record
     assert main(["acme", "--build", "cmake", "--out", str(out)]) == 2  # the folder is not empty
 
 
