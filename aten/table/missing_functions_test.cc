@@ -10,6 +10,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sum.h>
+#include <c10/core/DeviceGuard.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,8 @@
 #include "runtime/minimal/openreg_minimal.h"
 
 extern "C" {
-// The prefix is a string of its own, so that tools/new_backend can rename the function after it.
+// The prefix is a separate string literal, because tools/new_backend renames a function only at the
+// start of a word.
 orError_t real_get_kernel(orKernel_t* kernel, const char* name) asm(
     "__real_"
     "orGetKernel");
@@ -93,11 +95,17 @@ TEST(MissingFunctionsTest, CopiesBetweenDevicesWithoutEventsWait) {
   if (device_count() < 2) {
     GTEST_SKIP() << "a copy between devices needs two of them";
   }
-  const at::Tensor device = on(0, at::ones({4}));
-  launch_sleep(20'000'000);  // otherwise there is nothing to wait for
-  device.add_(1);
+  const at::Tensor source = on(0, at::ones({4}));
+  const at::Tensor target = on(1, at::ones({4}));
+  // Keep both devices busy. Otherwise there is nothing to wait for.
+  for (const at::Tensor& tensor : {source, target}) {
+    const c10::DeviceGuard guard(tensor.device());
+    launch_sleep(20'000'000);
+    tensor.add_(tensor.get_device() + 1);
+  }
   const Missing events(lacks_events);
-  EXPECT_TRUE(at::equal(on(1, device).cpu(), at::ones({4}).add_(1)));
+  target.copy_(source);
+  EXPECT_TRUE(at::equal(target.cpu(), at::ones({4}).add_(1)));
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 //
 // The operators that have a kernel in the minimal driver's table: add, mul, mm, relu,
 // threshold_backward and sum for float32, fill_ and copies for every dtype of up to 8 bytes. A call
-// that the kernel does not support, for instance with another dtype, uses the host fallback. So
-// does an operator whose kernel the driver does not have. Any thread may call them.
+// that the kernel does not support, for instance with another dtype, uses the host fallback. An
+// operator also falls back if the driver lacks its kernel. Any thread may call them.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>

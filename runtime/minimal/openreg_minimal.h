@@ -60,8 +60,8 @@ typedef struct orKernelArguments {
   };
 } orKernelArguments;
 
-// Gets the kernel with this name. Returns orErrorNotSupported if the driver has none: its operators
-// then use the host fallback. A kernel stays valid until the process ends.
+// Gets the kernel with this name. Returns orErrorNotSupported if there is none. Operators that need
+// this kernel then use the host fallback. A kernel stays valid until the process ends.
 OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name);
 
 #ifdef __cplusplus

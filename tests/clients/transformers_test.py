@@ -36,8 +36,8 @@ def loss(model: Any, batch: Any) -> Tensor:
 def test_trains(name: str) -> None:
     model, batch = tiny_models.EXAMPLES[name]()
     # With weights this small, the gradient of a bias before softmax consists of rounding errors. In
-    # the second step, gradients of wav2vec2 are as large as 3, and those of both devices differ from
-    # gradients in double precision by up to 5e-4.
+    # the second step, gradients of wav2vec2 are as large as 3, and on both devices their rounding
+    # errors are up to 5e-4.
     atol = 1e-3 if name == "wav2vec2" else 1e-4
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=atol)
 

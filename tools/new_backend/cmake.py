@@ -75,7 +75,8 @@ class CMake:
             sources = tuple(self._sources(target))
             objects, archives = self._parts(target)
             # Tests with the same sources in several environments share a program.
-            key = (*sources, *objects, *archives)
+            options = target.arguments.get("linkopts", [])
+            key = (*sources, *objects, *archives, *options)
             if key not in seen:
                 seen[key] = _cmake_name(target.label)
                 lines.append(
@@ -85,7 +86,7 @@ class CMake:
                         SOURCES=sources,
                         OBJECTS=objects,
                         LIBRARIES=[*archives, *self._external([target])],
-                        OPTIONS=target.arguments.get("linkopts", []),
+                        OPTIONS=options,
                     )
                 )
             environment = [

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The names of a new backend, which replace our names in texts and paths.
 
-All names are derived from the device type, for example ``my_npu``. The prefix of the driver's
-functions and types can also be given, because a vendor's SDK may already use the derived one.
+By default, all names are derived from the device type, for example ``my_npu``. The prefix of the
+driver's functions and types can also be given, because a vendor's SDK may already use the derived
+one.
 
 ============  ===============  ===========================================
 ours          for ``my_npu``   used for
@@ -39,12 +40,12 @@ _OURS = re.compile(
 
 
 class NameRefused(ValueError):
-    """Raised if the device type cannot be used. The message states the reason."""
+    """Raised if the device type or the prefix cannot be used. The message states the reason."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a backend. `Names.of` creates them and checks the device type.
+    """The names of a backend. `Names.of` creates and checks them.
 
     Attributes:
         device: the device type.
@@ -60,13 +61,13 @@ class Names:
 
         Args:
             device: lower-case letters and single underscores, beginning with a letter.
-            prefix: the prefix of the driver's functions and types; if empty, it is derived from the
-                device type.
+            prefix: the prefix of the driver's functions and types: letters and digits, beginning
+                with a lower-case letter. If empty, it is derived from the device type.
 
         Raises:
-            NameRefused: if torch, Python or C++ uses the name, or if it has other characters. torch
-                accepts no digits: `torch.device("npu2")` is an error. Or if the prefix is not the
-                beginning of a C identifier in lower camel case.
+            NameRefused: if the device type or the prefix has other characters, or contains one of
+                our names, or if torch, Python or C++ already uses the device type. torch accepts no
+                digits: `torch.device("npu2")` is an error.
         """
         if not re.fullmatch(r"[a-z]+(_[a-z]+)*", device):
             raise NameRefused(

@@ -34,7 +34,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--prefix",
         default="",
         help="the prefix of the driver's functions and types, for instance npu2 for npu2Malloc "
-        "(default: the device type, without underscores)",
+        "(default: the device type in camel case, such as myNpu)",
     )
     parser.add_argument("--out", type=_folder, required=True, metavar="DIR", help="the repository")
     parser.add_argument(

@@ -81,6 +81,7 @@ TARGETS = [
 TESTS = [
     "//amp:autocast_test",
     "//aten/fallback:host_fallback_test",
+    "//aten/table:missing_functions_test",
     "//aten/table:operators_test",
     "//runtime/allocator:caching_allocator_fuzz",
     "//runtime/allocator:caching_allocator_test",

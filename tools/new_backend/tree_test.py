@@ -77,12 +77,15 @@ def test_layout() -> None:
         assert file.executable == made[path].executable
 
 
-def test_the_changes_in_porting_are_at_the_lines_that_they_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mark", "build"), [("diff", "bazel"), ("cmake diff", "cmake")])
+def test_the_changes_in_porting_are_at_the_lines_that_they_name(
+    mark: str, build: str, tmp_path: Path
+) -> None:
     page = (ROOT / "docs/porting.md").read_text()
-    changes = re.findall(r"<!-- porting: diff -->\n\n```diff\n([\s\S]*?)```", page)
+    changes = re.findall(rf"<!-- porting: {mark} -->\n\n```diff\n([\s\S]*?)```", page)
     changed = re.findall(r"^\+\+\+ b/(.+)$", "".join(changes), re.M)
     assert changed
-    made = tree("acme", parts.DEFAULT_FEATURES)
+    made = tree("acme", parts.DEFAULT_FEATURES, build)
     # Formatting all files takes long, so the test formats only those that change.
     settings = (".clang-format", "pyproject.toml")
     write(laid_out({path: made[path] for path in (*settings, *changed)}), tmp_path)
@@ -177,6 +180,7 @@ def test_cmake(features: tuple[str, ...]) -> None:
         sources = re.findall(r"^    ([\w/]+\.(?:cc|h|py))\)?$", text, re.M)
         assert sources
         assert not [path for path in sources if path not in made]
+    assert "-Wl,--wrap=acmeGetKernel" in made["cmake/tests.cmake"].content.decode()
 
 
 def test_cmake_skips_what_the_minimal_driver_cannot_pass() -> None:

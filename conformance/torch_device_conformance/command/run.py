@@ -42,7 +42,7 @@ Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 fo
 """
 
 
-# Seconds between two lines about the progress of a run whose output is not a terminal.
+# The minimum number of seconds between two progress lines if stderr is not a terminal.
 BETWEEN_LINES = 60.0
 
 # The maximum number of operators that --perf prints. The slowest operators are printed first.
@@ -97,7 +97,7 @@ def parser() -> Flags:
     )
     flags.add_argument("--jobs", type=whole_number(1), default=2, help="number of worker processes")
     flags.add_argument(
-        "--timeout", type=whole_number(1), default=120, help="time limit for a case, in seconds"
+        "--timeout", type=whole_number(1), default=300, help="time limit for a case, in seconds"
     )
     flags.add_argument(
         "--minutes", type=whole_number(1), help="stop after this many minutes; --resume continues"
@@ -283,7 +283,7 @@ def progress(
 ) -> Iterator[Verdict]:
     """Yields the verdicts. Displays how many have arrived, and how many of these fail the run.
 
-    Displays a bar on a terminal, and prints a line a minute otherwise, for instance to a log.
+    Displays a progress bar on a terminal. Otherwise, prints at most one line per minute.
     """
     failed = sum(map(waivers.fails, have))
     printed = time.monotonic()

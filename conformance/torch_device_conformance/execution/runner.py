@@ -30,7 +30,7 @@ class Limits:
     """
 
     jobs: int = 2
-    seconds: float = 120.0
+    seconds: float = 300.0
 
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:

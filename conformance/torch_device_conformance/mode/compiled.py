@@ -19,12 +19,12 @@ from torch_device_conformance.database.operators import Operator
 CAPTURE = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
 
 
-# The dtypes in order of preference. The first one that an operator supports has the most samples.
+# The dtypes in order of preference. The first one that an operator supports has up to 20 samples.
 PREFERRED = (torch.float32, torch.int64, torch.complex64)
 
 
-def unmeasured(*_: Any) -> float:
-    """Replaces dynamo's function that measures guards in microseconds."""
+def unmeasured(*_: Any, **__: Any) -> float:
+    """Replaces the function with which dynamo measures how many microseconds the guards take."""
     return 0.0
 
 
@@ -42,8 +42,9 @@ def without_measurement() -> AbstractContextManager[Any]:
 class Traced(Operator):
     """Traces an operator and its derivative with torch.compile, and runs the traced operators.
 
-    Each sample has a separate graph, which takes a tenth of a second. The arguments of the samples
-    differ in the same way in each dtype, so one dtype has up to 20 samples, and the others have 4.
+    Each sample has a separate graph. Compiling it takes about 0.1 s. In every dtype, the samples
+    cover the same kinds of arguments. Therefore one dtype has up to 20 samples, and each other
+    dtype has up to 4.
 
     The random numbers of compiled graphs differ from those of eager mode, so only the metadata of
     random results are compared.

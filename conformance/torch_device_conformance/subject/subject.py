@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch_device_conformance.comparison.seeding import seed_also
 from torch_device_conformance.subject import preloaded
 
 
@@ -64,6 +65,7 @@ class Subject:
             device = torch.device(self.device)
         except RuntimeError as error:
             raise NoSubject(self._unknown(str(error).splitlines()[0])) from None
+        seed_also(device)
         if device.type == "cpu":
             return device
         module = getattr(torch, device.type, None)
