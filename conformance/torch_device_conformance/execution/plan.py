@@ -95,7 +95,7 @@ TIERS: Mapping[str, Tier] = {
         distributions=False,
     ),
     "full": Tier(
-        "for every release; takes hours and is run in shards",
+        "for every release; takes about an hour on 2 cores",
         None,
         samples=None,
         distributions=True,
