@@ -9,8 +9,10 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
+from tests.devices import LAST, needs_two_devices
+
 DEVICE = torch.device("openreg:0")
-OTHER = torch.device("openreg:1")
+OTHER = torch.device(LAST)
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.int8, torch.bool, torch.bfloat16)
 # Numbers of elements. The last two exceed the limit for staged copies, and the last one is enough
 # for a thread team.
@@ -130,6 +132,7 @@ def test_shapes_that_do_not_fit_are_refused_at_the_call(
     assert str(ours.value) == str(theirs.value)
 
 
+@needs_two_devices
 @pytest.mark.parametrize("count", SIZES[1:])
 def test_between_devices_in_order(count: int) -> None:
     torch.openreg._sleep(LATE)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests import child
+from tests.devices import LAST, LAST_INDEX, needs_two_devices
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +43,7 @@ def test_a_bad_setting_makes_it_unavailable_and_is_named_at_use() -> None:
     assert "OPENREG_DEVICE_COUNT" in done.stderr
 
 
+@needs_two_devices
 @pytest.mark.parametrize("device", [1, "openreg:1", torch.device("openreg", 1)], ids=str)
 def test_set_device(device: int | str | torch.device) -> None:
     torch.openreg.set_device(device)
@@ -50,6 +52,7 @@ def test_set_device(device: int | str | torch.device) -> None:
     assert torch.ones(1, device="openreg").device.index == 1
 
 
+@needs_two_devices
 def test_negative_index_changes_nothing() -> None:
     torch.openreg.set_device(1)
     torch.openreg.set_device(-1)
@@ -86,6 +89,7 @@ def test_other_device_types_are_refused() -> None:
         torch.openreg.set_device("openreg")
 
 
+@needs_two_devices
 def test_device_context_nests_and_survives_exceptions() -> None:
     with torch.openreg.device(1):
         assert torch.openreg.current_device() == 1
@@ -98,6 +102,7 @@ def test_device_context_nests_and_survives_exceptions() -> None:
     assert torch.openreg.current_device() == 0
 
 
+@needs_two_devices
 def test_device_of() -> None:
     with torch.openreg.device_of(torch.ones(1, device="openreg:1")):
         assert torch.openreg.current_device() == 1
@@ -105,12 +110,14 @@ def test_device_of() -> None:
         assert torch.openreg.current_device() == 0
 
 
+@needs_two_devices
 def test_exchange_device() -> None:
     assert torch.openreg._exchange_device(1) == 0
     assert torch.openreg._exchange_device(-1) == 1
     assert torch.openreg._maybe_exchange_device(0) == 1
 
 
+@needs_two_devices
 def test_a_guard_of_an_index() -> None:
     torch.openreg.set_device(0)
     with torch.openreg._DeviceGuard(1):
@@ -127,6 +134,7 @@ def test_a_lazy_call_is_made_at_once() -> None:
     assert child.output(code) == "5 False"
 
 
+@needs_two_devices
 def test_current_device_belongs_to_the_thread() -> None:
     torch.openreg.set_device(1)
     seen: list[int] = []
@@ -137,18 +145,23 @@ def test_current_device_belongs_to_the_thread() -> None:
 
 
 def test_properties() -> None:
-    properties = torch.openreg.get_device_properties(1)
+    properties = torch.openreg.get_device_properties(LAST)
     assert properties.total_memory > 0
     assert properties.multi_processor_count >= 1
     assert properties.allocation_granularity >= 1
-    assert torch.openreg.get_device_name("openreg:1") == properties.name != ""
+    assert torch.openreg.get_device_name(LAST) == properties.name != ""
     assert torch.openreg.get_device_capability() == (properties.major, properties.minor)
-    assert torch.openreg.mem_get_info(1)[1] == properties.total_memory
+    assert torch.openreg.mem_get_info(LAST)[1] == properties.total_memory
     assert properties.warp_size == properties.max_threads_per_multi_processor == 1
     assert properties.L2_cache_size >= 0
-    assert properties.uuid != torch.openreg.get_device_properties(0).uuid
-    code = "import torch; print(torch.openreg.get_device_properties(1).uuid)"
+    code = f"import torch; print(torch.openreg.get_device_properties({LAST!r}).uuid)"
     assert child.output(code) == str(properties.uuid)
+
+
+@needs_two_devices
+def test_devices_have_different_identifiers() -> None:
+    first, second = (torch.openreg.get_device_properties(index) for index in (0, 1))
+    assert first.uuid != second.uuid
 
 
 def test_memory_is_a_setting() -> None:
@@ -156,6 +169,7 @@ def test_memory_is_a_setting() -> None:
     assert child.output(code, OPENREG_DEVICE_MEMORY="64M") == str(64 << 20)
 
 
+@needs_two_devices
 def test_synchronize_waits_for_its_device() -> None:
     with torch.openreg.device(1):
         torch.openreg._sleep(200_000_000)
@@ -171,6 +185,7 @@ def test_mixed_precision_types() -> None:
     assert torch.openreg.is_bf16_supported()
 
 
+@needs_two_devices
 def test_devices_reach_the_memory_of_each_other() -> None:
     assert torch.openreg.can_device_access_peer(0, 1)
     assert torch.openreg.can_device_access_peer("openreg:1", torch.device("openreg:0"))
@@ -182,15 +197,15 @@ def test_devices_reach_the_memory_of_each_other() -> None:
 
 
 def test_representation_of_a_context() -> None:
-    assert repr(torch.openreg.device("openreg:1")) == "device(1)"
+    assert repr(torch.openreg.device("openreg:1")) == "device(1)"  # the device need not exist
 
 
 @pytest.mark.parametrize(
     "use",
     [
         "torch.openreg._sleep(NAP)",
-        "torch.Stream(1).record_event(); torch.openreg._sleep(NAP)",
-        "torch.ones(1, device='cpu').to(1); torch.openreg._sleep(NAP)",
+        "torch.Stream(LAST).record_event(); torch.openreg._sleep(NAP)",
+        "torch.ones(1, device='cpu').to(LAST); torch.openreg._sleep(NAP)",
     ],
 )
 def test_the_accelerator_waits_however_the_device_was_used_first(use: str) -> None:
@@ -198,10 +213,11 @@ def test_the_accelerator_waits_however_the_device_was_used_first(use: str) -> No
         f"""
         import torch
         NAP = 300_000_000
-        with torch.openreg.device(1):
+        LAST = {LAST_INDEX}
+        with torch.openreg.device(LAST):
             {use}
-        torch.accelerator.synchronize(1)
-        print(torch.openreg.current_stream(1).query())
+        torch.accelerator.synchronize(LAST)
+        print(torch.openreg.current_stream(LAST).query())
         """
     )
     assert printed == "True"

@@ -7,6 +7,8 @@ import threading
 import pytest
 import torch
 
+from tests.devices import LAST, LAST_INDEX, needs_two_devices
+
 NAP = 300_000_000  # nanoseconds
 
 
@@ -63,10 +65,11 @@ def test_wait_orders_streams() -> None:
     first.synchronize()
 
 
+@needs_two_devices
 def test_wait_on_the_current_stream_of_another_device() -> None:
     torch.openreg._sleep(NAP)
     event = torch.openreg.current_stream().record_event()
-    with torch.openreg.device(1):
+    with torch.openreg.device(LAST):
         event.wait(torch.openreg.current_stream())
         torch.openreg.current_stream().synchronize()
     assert event.query()
@@ -101,24 +104,25 @@ def test_elapsed_time_needs_timing_records_and_completion() -> None:
     assert timed.elapsed_time(late) >= NAP / 1e6
 
 
+@needs_two_devices
 def test_an_event_of_one_device_is_not_recorded_on_another() -> None:
     event = torch.openreg.Event(device="openreg:0")
     event.record()
     with pytest.raises(RuntimeError, match="does not match"):
-        event.record(torch.openreg.current_stream(1))
+        event.record(torch.openreg.current_stream(LAST))
 
 
 def test_types() -> None:
-    event = torch.openreg.Event(True, device="openreg:1")
+    event = torch.openreg.Event(True, device=LAST)
     assert isinstance(event, torch.Event)
     assert isinstance(event, torch.openreg.Event)
     assert event.device.type == "openreg"
-    event.record(torch.openreg.current_stream(1))
-    assert event.device == torch.device("openreg:1")
-    assert "device_type=openreg, device_index=1" in repr(event)
-    plain = torch.Event(device="openreg:1", enable_timing=True)
+    event.record(torch.openreg.current_stream(LAST))
+    assert event.device == torch.device(LAST)
+    assert f"device_type=openreg, device_index={LAST_INDEX}" in repr(event)
+    plain = torch.Event(device=LAST, enable_timing=True)
     assert isinstance(plain, torch.openreg.Event)
-    plain.record(torch.openreg.current_stream(1))
+    plain.record(torch.openreg.current_stream(LAST))
     plain.synchronize()
     assert event.elapsed_time(plain) >= 0
 
@@ -129,7 +133,7 @@ def test_the_first_argument_is_that_of_cuda() -> None:
     end.record()
     end.synchronize()
     assert start.elapsed_time(end) >= 0
-    for device in ("openreg:1", torch.device("openreg:1")):
+    for device in (LAST, torch.device(LAST)):
         with pytest.raises(TypeError, match="Event\\(device="):
             torch.openreg.Event(device)
     with pytest.raises(NotImplementedError, match="enable_timing=True"):
@@ -228,6 +232,7 @@ def test_recording_again_does_not_change_a_wait() -> None:
     event.synchronize()
 
 
+@needs_two_devices
 def test_elapsed_time_between_two_devices_is_an_error() -> None:
     events = []
     for index in range(2):

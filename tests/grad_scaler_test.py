@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.devices import needs_two_devices
+
 DEVICE = "openreg"
 INF = float("inf")
 
@@ -177,6 +179,7 @@ def test_only_the_optimizer_with_an_infinity_skips(way: str) -> None:
     assert scaler.get_scale() == 128.0
 
 
+@needs_two_devices
 def test_gradients_on_two_devices() -> None:
     weights = [ones(2, device=f"{DEVICE}:{index}", grad=True) for index in range(2)]
     optimizer, scaler = torch.optim.SGD(weights, lr=0.5), new_scaler()
@@ -262,6 +265,7 @@ def test_first_step_does_not_wait_more_often() -> None:
     assert waits(lambda: step(new_scaler(), weight)) == ["aten::_local_scalar_dense"]
 
 
+@needs_two_devices
 def test_a_step_waits_once_for_each_device() -> None:
     weights = [ones(2, device=f"{DEVICE}:{index}", grad=True) for index in range(2)]
     optimizer, scaler = torch.optim.SGD(weights, lr=0.5), new_scaler()

@@ -7,6 +7,8 @@ import warnings
 import pytest
 import torch
 
+from tests.devices import LAST
+
 TYPES = {
     "DoubleTensor": torch.float64,
     "FloatTensor": torch.float32,
@@ -95,12 +97,12 @@ def test_storage_types_accept_only_storages_of_their_device() -> None:
 
 @pytest.mark.parametrize("new_format", [True, False], ids=["zip", "legacy"])
 def test_save_and_load(new_format: bool) -> None:
-    tensor = torch.arange(6.0, device="openreg:1").view(2, 3).t()
+    tensor = torch.arange(6.0, device=LAST).view(2, 3).t()
     file = io.BytesIO()
     torch.save(
         {"tensor": tensor, "again": tensor[0]}, file, _use_new_zipfile_serialization=new_format
     )
-    for location, device in ((None, "openreg:1"), ("openreg", "openreg:0"), ("cpu", "cpu")):
+    for location, device in ((None, LAST), ("openreg", "openreg:0"), ("cpu", "cpu")):
         file.seek(0)
         with warnings.catch_warnings(action="error"):
             loaded = torch.load(file, map_location=location, weights_only=True)

@@ -12,6 +12,7 @@ import torch
 import torch_openreg
 
 from tests import child
+from tests.devices import LAST
 
 # Attributes of the device module that torch 2.13 itself or CUDA programs read.
 EXPECTED = [
@@ -121,7 +122,7 @@ def test_tensor_module_and_storage_methods() -> None:
     tensor = torch.arange(3.0)
     assert not tensor.is_openreg
     assert tensor.openreg().is_openreg
-    assert tensor.openreg(1).device == torch.device("openreg:1")
+    assert tensor.openreg(LAST).device == torch.device(LAST)
     layer: Any = torch.nn.Linear(2, 2)
     assert layer.openreg().weight.is_openreg
     storage = tensor.untyped_storage().openreg()
@@ -240,11 +241,12 @@ def test_seeds_and_queries_initialize_nothing() -> None:
             torch.manual_seed(6)
         torch.openreg.manual_seed_all(4)
         assert torch.openreg.initial_seed() == 4
-        with torch.random.fork_rng(devices=[0, 1]):
+        with torch.random.fork_rng(devices=range(torch.openreg.device_count())):
             torch.openreg.manual_seed(5)
         assert torch.openreg.is_available() and torch.openreg.device_count() > 0
-        torch.openreg.set_device(1)
-        assert torch.openreg.current_device() == 1
+        last = torch.openreg.device_count() - 1
+        torch.openreg.set_device(last)
+        assert torch.openreg.current_device() == last
         assert torch.openreg.memory_allocated() == 0
         torch.openreg.empty_cache()
         assert not torch.openreg.is_initialized()

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tests import child
+from tests.devices import LAST
 
 NAP = 300_000_000  # nanoseconds, much longer than a launch on a busy machine
 N = 1 << 18
@@ -150,12 +151,12 @@ def test_memory_is_used_again_when_the_copy_is_done() -> None:
 
 
 def test_a_copy_on_a_side_stream_keeps_its_memory() -> None:
-    side = torch.openreg.Stream(1)
+    side = torch.openreg.Stream(LAST)
     source = torch.full((N,), 7.0).pin_memory()
     pointer = source.data_ptr()
     with torch.openreg.stream(side):
         torch.openreg._sleep(NAP)
-        moved = source.to("openreg:1", non_blocking=True)
+        moved = source.to(LAST, non_blocking=True)
     del source
     assert torch.empty(N, pin_memory=True).data_ptr() != pointer
     side.synchronize()

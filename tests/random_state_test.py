@@ -19,6 +19,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
+from tests.devices import LAST, LAST_INDEX, needs_two_devices
+
 
 @pytest.fixture(autouse=True)
 def _states_as_before() -> Iterator[None]:
@@ -168,7 +170,7 @@ def test_every_random_operator_is_here() -> None:
 def test_every_random_operator_repeats(name: str) -> None:
     draw = DRAWS[name]
     torch.openreg.manual_seed_all(5)
-    states = torch.get_rng_state(), torch.openreg.get_rng_state(1)
+    of_cpu, (_, *of_others) = torch.get_rng_state(), torch.openreg.get_rng_state_all()
     first = drawn(draw)
     following = drawn(draw)
     state = torch.openreg.get_rng_state()
@@ -180,9 +182,10 @@ def test_every_random_operator_repeats(name: str) -> None:
     assert torch.equal(drawn(draw), third)
     assert not torch.equal(first, following)
     assert not torch.equal(following, third)
-    # The call must use neither the CPU's generator nor that of the other device.
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert torch.equal(torch.openreg.get_rng_state(1), states[1])
+    # The call must use neither the CPU's generator nor that of another device.
+    assert torch.equal(torch.get_rng_state(), of_cpu)
+    for state, after in zip(of_others, torch.openreg.get_rng_state_all()[1:], strict=True):
+        assert torch.equal(state, after)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -263,9 +266,9 @@ def test_state_is_restored() -> None:
 def test_states_of_all_devices() -> None:
     states = torch.openreg.get_rng_state_all()
     assert len(states) == torch.openreg.device_count()
-    first = numbers("openreg:0"), numbers("openreg:1")
+    first = numbers("openreg:0"), numbers(LAST)
     torch.openreg.set_rng_state_all(states)
-    assert (numbers("openreg:0"), numbers("openreg:1")) == first
+    assert (numbers("openreg:0"), numbers(LAST)) == first
 
 
 @pytest.mark.parametrize("state", [torch.zeros(4, dtype=torch.uint8), torch.zeros(16)], ids=str)
@@ -276,12 +279,13 @@ def test_a_bad_state_is_refused(state: torch.Tensor) -> None:
     assert torch.equal(torch.openreg.get_rng_state(), before)
 
 
+@needs_two_devices
 def test_devices_are_independent() -> None:
     torch.openreg.manual_seed_all(3)
-    alone = numbers("openreg:1")
+    alone = numbers(LAST)
     torch.openreg.manual_seed_all(3)
     numbers("openreg:0")
-    assert numbers("openreg:1") == alone
+    assert numbers(LAST) == alone
     torch.openreg.manual_seed(9)  # seeds only the current device
     assert torch.openreg.default_generators[0].initial_seed() == 9
     assert torch.openreg.default_generators[1].initial_seed() == 3
@@ -293,6 +297,11 @@ def test_fork_rng() -> None:
         inside = numbers()
         torch.openreg.manual_seed(99)
     assert numbers() == inside
+
+
+@needs_two_devices
+def test_fork_rng_of_one_device() -> None:
+    torch.openreg.manual_seed_all(1)
     with torch.random.fork_rng(devices=[1], device_type="openreg"):
         torch.openreg.manual_seed_all(2)
     assert torch.openreg.default_generators[0].initial_seed() == 2
@@ -323,9 +332,13 @@ def test_own_generator() -> None:
     assert torch.rand(8, device="openreg", generator=generator).tolist() == first
 
 
-def test_a_generator_of_another_device_is_refused() -> None:
+def test_a_generator_of_the_cpu_is_refused() -> None:
     with pytest.raises(RuntimeError, match="generator"):
         torch.rand(2, device="openreg", generator=torch.Generator())
+
+
+@needs_two_devices
+def test_a_generator_of_another_device_is_refused() -> None:
     with pytest.raises(RuntimeError, match="generator"):
         torch.rand(2, device="openreg:0", generator=torch.openreg.default_generators[1])
 
@@ -363,7 +376,7 @@ def test_fork_rng_of_all_devices() -> None:
     assert not torch.equal(torch.openreg.get_rng_state(), states[0])
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", sorted({0, LAST_INDEX}))
 def test_own_generator_of_each_device(index: int) -> None:
     device = torch.device("openreg", index)
     generator = torch.Generator(device=device).manual_seed(4)
@@ -396,15 +409,15 @@ def test_own_generator_of_each_device(index: int) -> None:
 
 def test_offsets_of_the_default_generators() -> None:
     torch.openreg.manual_seed_all(3)
-    offset = torch.openreg._get_rng_state_offset(1)
-    first = torch.rand(64, device="openreg:1")
-    assert torch.openreg._get_rng_state_offset("openreg:1") > offset
+    offset = torch.openreg._get_rng_state_offset(LAST)
+    first = torch.rand(64, device=LAST)
+    assert torch.openreg._get_rng_state_offset(LAST) > offset
     assert torch.openreg._get_rng_state_offset() == torch.openreg._get_rng_state_offset(0)
-    torch.openreg._set_rng_state_offset(offset, "openreg:1")
-    assert torch.equal(torch.rand(64, device="openreg:1"), first)
+    torch.openreg._set_rng_state_offset(offset, LAST)
+    assert torch.equal(torch.rand(64, device=LAST), first)
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", sorted({0, LAST_INDEX}))
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
     """The recomputation in the backward pass must drop the same elements as the forward pass."""
@@ -490,11 +503,11 @@ def test_the_tracker_of_distributed_tensors() -> None:
 
 def test_shared_state() -> None:
     """Generators share a state after graphsafe_set_state(). get_state() returns a copy."""
-    first = torch.Generator(device="openreg:1").manual_seed(3)
-    second = torch.Generator(device="openreg:1").manual_seed(4)
+    first = torch.Generator(device=LAST).manual_seed(3)
+    second = torch.Generator(device=LAST).manual_seed(4)
     second.graphsafe_set_state(first.graphsafe_get_state())
     copied = first.clone_state()
-    torch.rand(8, device="openreg:1", generator=first)
+    torch.rand(8, device=LAST, generator=first)
     assert second.get_offset() == first.get_offset() > 0
     assert second.initial_seed() == 3
     assert copied.get_offset() == 0
@@ -505,11 +518,11 @@ def test_shared_state() -> None:
 
 
 def test_offsets() -> None:
-    generator = torch.Generator(device="openreg:1").manual_seed(3)
-    numbers = torch.rand(64, device="openreg:1", generator=generator)
+    generator = torch.Generator(device=LAST).manual_seed(3)
+    numbers = torch.rand(64, device=LAST, generator=generator)
     after = generator.get_offset()
     generator.set_offset(0)
-    assert torch.equal(torch.rand(64, device="openreg:1", generator=generator), numbers)
+    assert torch.equal(torch.rand(64, device=LAST, generator=generator), numbers)
     generator.set_offset(after + 4)
     assert generator.get_state().view(torch.int64).tolist() == [3, after + 4]
     with pytest.raises(RuntimeError, match="must be a multiple of 4, but got 3"):
@@ -544,12 +557,12 @@ def test_errors_of_invalid_states(
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
 def test_generators_are_copied_with_their_state(again: Callable[[Any], Any]) -> None:
-    generator = torch.Generator(device="openreg:1").manual_seed(3)
-    torch.rand(8, device="openreg:1", generator=generator)
+    generator = torch.Generator(device=LAST).manual_seed(3)
+    torch.rand(8, device=LAST, generator=generator)
     other = again(generator)
-    assert other.device == torch.device("openreg:1")
+    assert other.device == torch.device(LAST)
     assert torch.equal(other.get_state(), generator.get_state())
-    numbers = torch.rand(8, device="openreg:1", generator=generator)
-    assert torch.equal(torch.rand(8, device="openreg:1", generator=other), numbers)
+    numbers = torch.rand(8, device=LAST, generator=generator)
+    assert torch.equal(torch.rand(8, device=LAST, generator=other), numbers)
     state = generator.get_state()
     assert torch.equal(again(state), state)

@@ -17,6 +17,7 @@ from torch.distributed import checkpoint
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tests import child
+from tests.devices import LAST, LAST_INDEX, needs_two_devices
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
@@ -55,7 +56,7 @@ def copy_by_pickle(saved: Any) -> Any:
     return pickle.loads(pickle.dumps(saved))
 
 
-def numbers(*shape: int, device: str = "openreg:1") -> Tensor:
+def numbers(*shape: int, device: str = LAST) -> Tensor:
     return torch.arange(float(torch.Size(shape).numel()), device=device).reshape(shape)
 
 
@@ -78,9 +79,9 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
     ids=str,
 )
 def test_tensors_of_each_dtype(dtype: torch.dtype, legacy: bool, weights_only: bool) -> None:
-    tensor = torch.arange(8).to(dtype).to("openreg:1")
+    tensor = torch.arange(8).to(dtype).to(LAST)
     loaded = round_trip(tensor, legacy=legacy, weights_only=weights_only)
-    assert loaded.device == torch.device("openreg:1")
+    assert loaded.device == torch.device(LAST)
     assert loaded.dtype == dtype
     assert torch.equal(loaded.cpu().view(torch.uint8), tensor.cpu().view(torch.uint8))
 
@@ -94,7 +95,7 @@ def test_tensors_of_each_dtype(dtype: torch.dtype, legacy: bool, weights_only: b
         numbers(4, 5)[1:, ::2],
         torch.ones(3, device="openreg").expand(2, 3),
         torch.tensor(2.0, device="openreg"),
-        torch.empty(0, 3, device="openreg:1"),
+        torch.empty(0, 3, device=LAST),
         numbers(2).requires_grad_(),
     ],
     ids=["transposed", "view", "expanded", "scalar", "empty", "requires_grad"],
@@ -112,18 +113,18 @@ def test_layouts(tensor: Tensor, legacy: bool, weights_only: bool) -> None:
 @pytest.mark.parametrize(
     ("location", "device"),
     [
-        (None, "openreg:1"),
+        (None, LAST),
         ("cpu", "cpu"),
         ("openreg:0", "openreg:0"),
         ("meta", "meta"),
         (torch.device("cpu"), "cpu"),
         (torch.device("openreg", 0), "openreg:0"),
-        ({"openreg:1": "openreg:0"}, "openreg:0"),
-        ({"openreg:1": "cpu"}, "cpu"),
-        ({"openreg:0": "cpu"}, "openreg:1"),
+        ({LAST: "openreg:0"}, "openreg:0"),
+        ({LAST: "cpu"}, "cpu"),
+        pytest.param({"openreg:0": "cpu"}, LAST, marks=needs_two_devices),
         (lambda storage, tag: storage, "cpu"),
         (lambda storage, tag: storage.openreg(0), "openreg:0"),
-        (lambda storage, tag: None, "openreg:1"),
+        (lambda storage, tag: None, LAST),
     ],
 )
 def test_map_location(location: Any, device: str, legacy: bool) -> None:
@@ -136,9 +137,9 @@ def test_map_location(location: Any, device: str, legacy: bool) -> None:
 
 @pytest.mark.parametrize("location", ["openreg", torch.device("openreg")], ids=str)
 def test_no_index_means_the_current_device(location: Any) -> None:
-    with torch.openreg.device(1):
+    with torch.openreg.device(LAST):
         loaded = round_trip(torch.ones(2), map_location=location)
-    assert loaded.device == torch.device("openreg:1")
+    assert loaded.device == torch.device(LAST)
     assert round_trip(torch.ones(2), map_location=location).device == torch.device("openreg:0")
 
 
@@ -146,27 +147,30 @@ def test_callables_of_map_location_get_the_device() -> None:
     tags: list[str] = []
     saved = {"a": numbers(2), "b": numbers(2, device="openreg:0"), "c": torch.ones(2)}
     round_trip(saved, map_location=lambda storage, tag: tags.append(tag))
-    assert sorted(tags) == sorted(["cpu", "openreg:0", "openreg:1"])
+    assert sorted(tags) == ["cpu", "openreg:0", LAST]
 
 
 def test_tags_of_storages() -> None:
     tag = torch.serialization.location_tag
     assert tag(torch.UntypedStorage(4, device="openreg")) == "openreg:0"
-    assert tag(torch.UntypedStorage(4, device="openreg:1")) == "openreg:1"
+    assert tag(torch.UntypedStorage(4, device=LAST)) == LAST
     restored = torch.serialization.default_restore_location(
-        numbers(4, device="cpu").untyped_storage(), "openreg:1"
+        numbers(4, device="cpu").untyped_storage(), LAST
     )
-    assert restored.device == torch.device("openreg:1")
+    assert restored.device == torch.device(LAST)
     assert torch.tensor(restored.tolist(), dtype=torch.uint8).view(torch.float32)[3] == 3
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 def test_missing_device(legacy: bool) -> None:
-    with pytest.raises(RuntimeError, match=r"OPENREG device 7 but .*device_count\(\) is 2"):
-        round_trip(numbers(2), legacy=legacy, map_location={"openreg:1": "openreg:7"})
+    count = torch.openreg.device_count()
+    missing = rf"OPENREG device {count} but .*device_count\(\) is {count}"
+    with pytest.raises(RuntimeError, match=missing):
+        round_trip(numbers(2), legacy=legacy, map_location={LAST: f"openreg:{count}"})
     assert torch.equal(round_trip(numbers(2), legacy=legacy), numbers(2))
 
 
+@needs_two_devices
 def test_files_in_other_processes(tmp_path: Path) -> None:
     path = tmp_path / "tensors.pt"
     torch.save({"first": numbers(3, device="openreg:0"), "second": numbers(3)}, path)
@@ -203,7 +207,7 @@ def test_mapped_files(tmp_path: Path) -> None:
     loaded = torch.load(path, mmap=True)
     assert_same(loaded["device"], numbers(1000))
     loaded["device"].zero_()
-    torch.openreg.synchronize(1)
+    torch.openreg.synchronize(LAST)
     assert path.read_bytes() == before
     assert torch.load(path, mmap=True, map_location="openreg:0")["host"].sum() == 1000
     file = io.BytesIO(before)
@@ -215,7 +219,7 @@ def test_mapped_files(tmp_path: Path) -> None:
 def test_storages(legacy: bool) -> None:
     typed = round_trip(numbers(6).storage(), legacy=legacy)
     assert typed.dtype == torch.float32
-    assert typed.device == torch.device("openreg:1")
+    assert typed.device == torch.device(LAST)
     assert typed.tolist() == list(range(6))
 
 
@@ -251,7 +255,7 @@ def test_modules_and_optimizers_resume(legacy: bool) -> None:
     def make() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         network = torch.nn.Sequential(
             torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2)
-        ).to("openreg:1")
+        ).to(LAST)
         return network, torch.optim.Adam(network.parameters(), amsgrad=True)
 
     def step(network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
@@ -266,8 +270,8 @@ def test_modules_and_optimizers_resume(legacy: bool) -> None:
     state = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
     loaded = round_trip(state, legacy=legacy)
     for value in loaded["network"].values():
-        assert value.device == torch.device("openreg:1")
-    assert loaded["optimizer"]["state"][0]["exp_avg"].device == torch.device("openreg:1")
+        assert value.device == torch.device(LAST)
+    assert loaded["optimizer"]["state"][0]["exp_avg"].device == torch.device(LAST)
     other = make()
     other[0].load_state_dict(loaded["network"])
     other[1].load_state_dict(loaded["optimizer"])
@@ -279,7 +283,7 @@ def test_parameters_and_whole_modules() -> None:
     parameter = round_trip(torch.nn.Parameter(numbers(3), requires_grad=False))
     assert type(parameter) is torch.nn.Parameter
     assert_same(parameter, torch.nn.Parameter(numbers(3), requires_grad=False))
-    module = torch.nn.Linear(3, 2).to("openreg:1")
+    module = torch.nn.Linear(3, 2).to(LAST)
     loaded = round_trip(module, weights_only=False)
     assert torch.equal(loaded(numbers(3)), module(numbers(3)))
 
@@ -310,10 +314,10 @@ def test_quantized_tensors(make: Callable[[], Tensor]) -> None:
 )
 def test_sparse_tensors(layout: torch.layout) -> None:
     blocks = (2, 2) if layout in {torch.sparse_bsr, torch.sparse_bsc} else None
-    tensor = torch.eye(4).to_sparse(layout=layout, blocksize=blocks).to("openreg:1")
+    tensor = torch.eye(4).to_sparse(layout=layout, blocksize=blocks).to(LAST)
     for loaded in (round_trip(tensor), copy.deepcopy(tensor)):
         assert loaded.layout == layout
-        assert loaded.values().device == torch.device("openreg:1")
+        assert loaded.values().device == torch.device(LAST)
         assert torch.equal(loaded.cpu().to_dense(), torch.eye(4))
     assert round_trip(tensor, map_location="cpu").values().device.type == "cpu"
 
@@ -321,12 +325,10 @@ def test_sparse_tensors(layout: torch.layout) -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
 def test_nested_tensors(layout: torch.layout) -> None:
-    nested = torch.nested.nested_tensor(
-        [numbers(2, 3), numbers(1, 3)], layout=layout, device="openreg:1"
-    )
+    nested = torch.nested.nested_tensor([numbers(2, 3), numbers(1, 3)], layout=layout, device=LAST)
     # weights_only does not support nested tensors of jagged layout.
     loaded = round_trip(nested, weights_only=layout == torch.strided)
-    assert loaded.device == torch.device("openreg:1")
+    assert loaded.device == torch.device(LAST)
     for found, expected in zip(loaded.unbind(), nested.unbind(), strict=True):
         assert torch.equal(found, expected)
 
@@ -358,8 +360,8 @@ def test_copies_in_python() -> None:
     assert_same(copied, base)
     torch.testing.assert_close(copied.grad, base.grad, rtol=0, atol=0)
     assert row.data_ptr() == copied[1].data_ptr()
-    module = copy.deepcopy(torch.nn.Linear(2, 2).to("openreg:1"))
-    assert next(module.parameters()).device == torch.device("openreg:1")
+    module = copy.deepcopy(torch.nn.Linear(2, 2).to(LAST))
+    assert next(module.parameters()).device == torch.device(LAST)
 
 
 class Network(torch.nn.Module):
@@ -377,7 +379,7 @@ class Network(torch.nn.Module):
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["script", "trace"])
 def test_torchscript(kind: str, tmp_path: Path) -> None:
-    network = Network().to("openreg:1")
+    network = Network().to(LAST)
     x = numbers(4, 3)
     compiled = torch.jit.script(network) if kind == "script" else torch.jit.trace(network, x)
     path = str(tmp_path / "network.pt")
@@ -392,7 +394,7 @@ def test_torchscript(kind: str, tmp_path: Path) -> None:
 
 
 def test_exported_programs() -> None:
-    network = Network().to("openreg:1")
+    network = Network().to(LAST)
     x = numbers(4, 3)
     file = io.BytesIO()
     torch.export.save(torch.export.export(network, (x,)), file)
@@ -411,19 +413,19 @@ def test_safetensors(tmp_path: Path) -> None:
     assert torch.equal(host["x"], tensor.cpu())
     # safetensors uses an integer as an index of the accelerator, because its list of device names
     # does not contain "openreg".
-    loaded = safetensors.torch.load_file(path, device=1)
+    loaded = safetensors.torch.load_file(path, device=LAST_INDEX)
     assert_same(loaded["x"], tensor)
     with safetensors.safe_open(path, framework="pt", device=0) as file:
         assert file.get_slice("x")[1:].device == torch.device("openreg:0")
-    with pytest.raises(safetensors.SafetensorError, match="device openreg:1 is invalid"):
-        safetensors.torch.load_file(path, device="openreg:1")
+    with pytest.raises(safetensors.SafetensorError, match=f"device {LAST} is invalid"):
+        safetensors.torch.load_file(path, device=LAST)
 
 
 def test_models_with_safetensors(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    network = Network().to("openreg:1")
+    network = Network().to(LAST)
     safetensors.torch.save_model(network, str(path))
-    other = Network().to("openreg:1")
+    other = Network().to(LAST)
     missing, unexpected = safetensors.torch.load_model(other, path)
     assert not missing
     assert not unexpected
@@ -438,7 +440,7 @@ def test_subclasses_that_wrap_tensors() -> None:
     copies += [copy.deepcopy(wrapped), copy_by_pickle(wrapped)]
     for loaded in copies:
         assert type(loaded) is TwoTensor
-        assert loaded.device == torch.device("openreg:1")
+        assert loaded.device == torch.device(LAST)
         assert_same(loaded.a, a)
         assert_same(loaded.b, b)
     with torch.serialization.safe_globals([TwoTensor]):
@@ -454,7 +456,7 @@ def test_files_without_data() -> None:
         torch.save(numbers(2, 3), file)
     file.seek(0)
     loaded = torch.load(file)
-    assert (loaded.device, loaded.shape) == (torch.device("openreg:1"), (2, 3))
+    assert (loaded.device, loaded.shape) == (torch.device(LAST), (2, 3))
 
 
 def test_fake_tensors_of_a_file() -> None:
@@ -464,15 +466,15 @@ def test_fake_tensors_of_a_file() -> None:
     with torch._subclasses.FakeTensorMode():
         loaded = torch.load(file)
     assert isinstance(loaded, torch._subclasses.FakeTensor)
-    assert loaded.device == torch.device("openreg:1")
+    assert loaded.device == torch.device(LAST)
 
 
 def test_distributed_checkpoints_of_one_process(tmp_path: Path) -> None:
-    network = Network().to("openreg:1")
+    network = Network().to(LAST)
     # Before torch writes, it waits for the current device only.
-    with torch.openreg.device(1):
+    with torch.openreg.device(LAST):
         checkpoint.save(network.state_dict(), checkpoint_id=str(tmp_path), no_dist=True)
-    state = Network().to("openreg:1").state_dict()
+    state = Network().to(LAST).state_dict()
     checkpoint.load(state, checkpoint_id=str(tmp_path), no_dist=True)
     for name, value in network.state_dict().items():
         assert_same(state[name], value)

@@ -12,6 +12,8 @@ import pytest
 import torch
 import torch_openreg
 
+from tests.devices import LAST, LAST_INDEX, needs_two_devices
+
 # A stream is kept busy for this many nanoseconds, which is much longer than a launch takes.
 NAP = 300_000_000
 
@@ -70,9 +72,10 @@ def test_default_stream_does_not_wait_for_others() -> None:
     slow.synchronize()
 
 
+@needs_two_devices
 def test_devices_are_independent() -> None:
     torch.openreg._sleep(NAP)
-    assert torch.ones(2, device="openreg:1").sum().item() == 2
+    assert torch.ones(2, device=LAST).sum().item() == 2
     assert not torch.openreg.current_stream(0).query()
 
 
@@ -90,9 +93,10 @@ def test_wait_stream() -> None:
         assert doubled.tolist() == [6.0] * 4
 
 
+@needs_two_devices
 def test_wait_stream_of_another_device() -> None:
     torch.openreg._sleep(NAP)
-    other = torch.openreg.Stream("openreg:1")
+    other = torch.openreg.Stream(LAST)
     other.wait_stream(torch.openreg.current_stream(0))
     start = time.monotonic()
     other.synchronize()
@@ -117,13 +121,14 @@ def test_synchronize_lets_other_threads_run() -> None:
     assert beats > 3
 
 
+@needs_two_devices
 def test_context_sets_and_restores_stream_and_device() -> None:
     outer = torch.openreg.Stream(0)
-    inner = torch.openreg.Stream(1)
+    inner = torch.openreg.Stream(LAST)
     with torch.openreg.stream(outer):
         assert torch.openreg.current_stream() == outer
         with torch.openreg.stream(inner):
-            assert torch.openreg.current_device() == 1
+            assert torch.openreg.current_device() == LAST_INDEX
             assert torch.openreg.current_stream() == inner
             assert torch.openreg.current_stream(0) == outer
             with torch.openreg.stream(None), torch.openreg.stream(inner):
@@ -131,15 +136,15 @@ def test_context_sets_and_restores_stream_and_device() -> None:
             assert torch.openreg.current_stream() == inner
         assert torch.openreg.current_device() == 0
         assert torch.openreg.current_stream() == outer
-        assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+        assert torch.openreg.current_stream(LAST) == torch.openreg.default_stream(LAST)
     assert torch.openreg.current_stream() == torch.openreg.default_stream()
 
 
 def test_context_survives_exceptions() -> None:
-    with pytest.raises(KeyError), torch.openreg.stream(torch.openreg.Stream(1)):
+    with pytest.raises(KeyError), torch.openreg.stream(torch.openreg.Stream(LAST)):
         raise KeyError
     assert torch.openreg.current_device() == 0
-    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+    assert torch.openreg.current_stream(LAST) == torch.openreg.default_stream(LAST)
 
 
 def test_a_context_can_be_entered_again() -> None:
@@ -150,24 +155,24 @@ def test_a_context_can_be_entered_again() -> None:
 
 
 def test_a_stream_is_a_context() -> None:
-    stream = torch.openreg.Stream(1)
+    stream = torch.openreg.Stream(LAST)
     with stream:
         assert torch.openreg.current_stream() == stream
-        assert torch.openreg.current_device() == 1
+        assert torch.openreg.current_device() == LAST_INDEX
     assert torch.openreg.current_device() == 0
-    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+    assert torch.openreg.current_stream(LAST) == torch.openreg.default_stream(LAST)
 
 
 def test_set_stream() -> None:
-    stream = torch.openreg.Stream(1)
+    stream = torch.openreg.Stream(LAST)
     torch.openreg.set_stream(stream)
     try:
-        assert torch.openreg.current_device() == 1
+        assert torch.openreg.current_device() == LAST_INDEX
         assert torch.openreg.current_stream() == stream
         torch.openreg.set_stream(None)
         assert torch.openreg.current_stream() == stream
     finally:
-        torch.openreg.set_stream(torch.openreg.default_stream(1))
+        torch.openreg.set_stream(torch.openreg.default_stream(LAST))
 
 
 def test_current_stream_belongs_to_the_thread() -> None:
@@ -180,17 +185,17 @@ def test_current_stream_belongs_to_the_thread() -> None:
 
 
 def test_types_and_names() -> None:
-    stream = torch.openreg.Stream(device="openreg:1")
+    stream = torch.openreg.Stream(device=LAST)
     assert isinstance(stream, torch.Stream)
     assert isinstance(torch.openreg.current_stream(), torch.openreg.Stream)
     assert isinstance(stream.record_event(), torch.openreg.Event)
-    assert stream.device == torch.device("openreg:1")
-    assert repr(stream) == f"<torch.openreg.Stream device=openreg:1 {stream.stream_id:#x}>"
+    assert stream.device == torch.device(LAST)
+    assert repr(stream) == f"<torch.openreg.Stream device={LAST} {stream.stream_id:#x}>"
     assert repr(torch.openreg.default_stream()) == (
         "<torch.openreg.Stream device=openreg:0 default>"
     )
     same = torch.openreg.Stream(
-        stream_id=stream.stream_id, device_index=1, device_type=stream.device_type
+        stream_id=stream.stream_id, device_index=LAST_INDEX, device_type=stream.device_type
     )
     assert same == stream
     assert hash(same) == hash(stream)
@@ -235,22 +240,22 @@ def foreign_stream(device: int) -> Iterator[int]:
 
 
 def test_external_streams() -> None:
-    with foreign_stream(1) as handle:
-        stream = torch.openreg.ExternalStream(handle, device=1)
+    with foreign_stream(LAST_INDEX) as handle:
+        stream = torch.openreg.ExternalStream(handle, device=LAST)
         assert isinstance(stream, torch.openreg.Stream)
-        assert stream.device == torch.device("openreg:1")
+        assert stream.device == torch.device(LAST)
         assert stream.native_handle == handle
-        assert torch.openreg.Stream(1, stream_ptr=handle) == stream
-        assert torch.openreg.get_stream_from_external(handle, 1) == stream
+        assert torch.openreg.Stream(LAST_INDEX, stream_ptr=handle) == stream
+        assert torch.openreg.get_stream_from_external(handle, LAST_INDEX) == stream
         with pytest.raises(ValueError, match="priority=-1"):
-            torch.openreg.ExternalStream(handle, 1, priority=-1)
-        assert stream != torch.openreg.default_stream(1)
+            torch.openreg.ExternalStream(handle, LAST, priority=-1)
+        assert stream != torch.openreg.default_stream(LAST)
         with torch.openreg.stream(stream):
             assert torch.openreg.current_stream() == stream
             torch.openreg._sleep(NAP // 3)
-            value = torch.ones(4, device="openreg:1") + 1
+            value = torch.ones(4, device=LAST) + 1
             assert not stream.query()
-        torch.openreg.current_stream(1).wait_stream(stream)
+        torch.openreg.current_stream(LAST).wait_stream(stream)
         assert (value * 2).tolist() == [4.0] * 4
         stream.synchronize()
         del value
@@ -258,26 +263,33 @@ def test_external_streams() -> None:
 
 
 def test_a_native_handle_names_its_stream() -> None:
-    stream = torch.openreg.Stream(1)
-    assert torch.openreg.ExternalStream(stream.native_handle, "openreg:1") == stream
+    stream = torch.openreg.Stream(LAST)
+    assert torch.openreg.ExternalStream(stream.native_handle, LAST) == stream
     default = torch.openreg.default_stream(0)
     assert default.native_handle != 0
     assert torch.openreg.ExternalStream(default.native_handle, 0) == default
 
 
 def test_a_stream_is_made_current_by_its_numbers() -> None:
-    stream = torch.openreg.Stream(1)
+    stream = torch.openreg.Stream(LAST)
     numbers = {name: getattr(stream, name) for name in ("stream_id", "device_index", "device_type")}
     torch.openreg._set_stream_by_id(**numbers)
-    assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_device() == LAST_INDEX
     assert torch.openreg.current_stream() == stream
-    torch.openreg.set_stream(torch.openreg.default_stream(1))
+    torch.openreg.set_stream(torch.openreg.default_stream(LAST))
+
+
+@needs_two_devices
+def test_a_handle_of_another_device_is_refused() -> None:
+    with (
+        foreign_stream(0) as handle,
+        pytest.raises(RuntimeError, match="belongs to device openreg:0"),
+    ):
+        torch.openreg.ExternalStream(handle, device=LAST)
 
 
 def test_wrong_handles_are_refused() -> None:
     with foreign_stream(0) as handle:
-        with pytest.raises(RuntimeError, match="belongs to device openreg:0"):
-            torch.openreg.ExternalStream(handle, device=1)
         stream = torch.openreg.ExternalStream(handle, device=0)
     for wrong in (12345, handle):  # not a stream, and a destroyed stream
         with pytest.raises(RuntimeError, match="is not a valid stream; it may have been destroyed"):
@@ -291,15 +303,16 @@ def test_wrong_handles_are_refused() -> None:
 
 def test_streams_of_other_devices_are_refused() -> None:
     event = torch.openreg.current_stream().record_event()
-    other = torch.Stream("openreg:1")
+    other = torch.Stream(LAST)
     other.wait_event(event)
-    assert other.device.index == 1
+    assert other.device == torch.device(LAST)
     for index in (7, -2):
         with pytest.raises((RuntimeError, ValueError)):
             torch.openreg.Stream(index)
     assert torch.ones(2, device="openreg").sum().item() == 2
 
 
+@needs_two_devices
 def test_nested_contexts_across_devices_and_exceptions() -> None:
     streams = [torch.openreg.Stream(index % 2) for index in range(6)]
     seen = []
@@ -317,13 +330,14 @@ def test_nested_contexts_across_devices_and_exceptions() -> None:
         except ZeroDivisionError:
             pass
         seen.append((torch.openreg.current_device(), torch.openreg.current_stream(0)))
-        assert torch.openreg.current_stream(1) == streams[1]
+        assert torch.openreg.current_stream(LAST) == streams[1]
     assert seen == [(0, streams[2]), (0, streams[4]), (0, streams[2])]
     assert torch.openreg.current_device() == 0
     assert torch.openreg.current_stream(0) == torch.openreg.default_stream(0)
-    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+    assert torch.openreg.current_stream(LAST) == torch.openreg.default_stream(LAST)
 
 
+@needs_two_devices
 def test_each_thread_has_its_current_streams() -> None:
     barrier = threading.Barrier(4)
     wrong: list[int] = []
@@ -333,7 +347,7 @@ def test_each_thread_has_its_current_streams() -> None:
         with torch.openreg.stream(mine[0]), torch.openreg.stream(mine[1]):
             for _ in range(20):
                 barrier.wait()
-                value = torch.full((64,), float(number), device="openreg:1").add_(1)
+                value = torch.full((64,), float(number), device=LAST).add_(1)
                 if [torch.openreg.current_stream(device) for device in (0, 1)] != mine:
                     wrong.append(number)
                 if value.tolist() != [number + 1.0] * 64:
@@ -376,7 +390,7 @@ def test_a_backward_pass_runs_on_the_streams_of_the_forward_pass() -> None:
 
 
 def test_a_backward_pass_in_another_thread() -> None:
-    x = torch.ones(1000, device="openreg:1", requires_grad=True)
+    x = torch.ones(1000, device=LAST, requires_grad=True)
     y = (x * 3).sum()
     thread = threading.Thread(target=y.backward)
     thread.start()
@@ -385,17 +399,18 @@ def test_a_backward_pass_in_another_thread() -> None:
     assert x.grad.tolist() == [3.0] * 1000
 
 
+@needs_two_devices
 def test_peer_copies_are_in_the_order_of_both_streams() -> None:
-    first, second = torch.openreg.Stream(0), torch.openreg.Stream(1)
+    first, second = torch.openreg.Stream(0), torch.openreg.Stream(LAST)
     with torch.openreg.stream(first), torch.openreg.stream(second):
         x = torch.zeros(10_000, device="openreg:0")
-        y = torch.zeros(10_000, device="openreg:1")
+        y = torch.zeros(10_000, device=LAST)
         for value in range(1, 6):
             with torch.openreg.device(0):
                 torch.openreg._sleep(NAP // 30)
             x.fill_(value)
             y.copy_(x, non_blocking=True)  # after the fill, and before the next one
-            with torch.openreg.device(1):
+            with torch.openreg.device(LAST):
                 torch.openreg._sleep(NAP // 30)
             y.mul_(2)
             x.copy_(y, non_blocking=True)
