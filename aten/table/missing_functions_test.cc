@@ -11,6 +11,9 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sum.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/Event.h>
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,6 +24,7 @@
 #include "aten/fallback/fallback.h"
 #include "aten/launch/sleep.h"
 #include "runtime/c10/device.h"
+#include "runtime/c10/stream.h"
 #include "runtime/minimal/openreg_minimal.h"
 
 extern "C" {
@@ -38,6 +42,12 @@ orError_t real_event_create(orEvent_t* event) asm(
 orError_t event_create(orEvent_t* event) asm(
     "__wrap_"
     "orEventCreate");
+orError_t real_event_create_with_flags(orEvent_t* event, unsigned int flags) asm(
+    "__real_"
+    "orEventCreateWithFlags");
+orError_t event_create_with_flags(orEvent_t* event, unsigned int flags) asm(
+    "__wrap_"
+    "orEventCreateWithFlags");
 }
 
 namespace openreg {
@@ -108,6 +118,31 @@ TEST(MissingFunctionsTest, CopiesBetweenDevicesWithoutEventsWait) {
   EXPECT_TRUE(at::equal(target.cpu(), at::ones({4}).add_(1)));
 }
 
+TEST(MissingFunctionsTest, BackwardAcrossDevicesWithoutEventsWaits) {
+  if (device_count() < 2) {
+    GTEST_SKIP() << "a copy between devices needs two of them";
+  }
+  c10::register_privateuse1_backend("openreg");  // for autograd, which queries the stream
+  const Missing events(lacks_events);
+  const at::Tensor leaf = on(0, at::ones({4}).cumsum(0)).requires_grad_();
+  const at::Tensor there = on(1, leaf.mul(3)).mul(2);
+  const at::Tensor gradient = on(1, at::ones({4}));
+  // Without an order between the streams, the gradient would reach device 0 before this addition.
+  {
+    const c10::DeviceGuard guard(gradient.device());
+    launch_sleep(20'000'000);
+    gradient.add_(1);
+  }
+  there.backward(gradient);
+  EXPECT_TRUE(at::equal(leaf.grad().cpu(), at::ones({4}).mul_(12)));
+}
+
+TEST(MissingFunctionsTest, EventsThatMeasureTimeAreNotSupported) {
+  const Missing events(lacks_events);
+  c10::Event event(kOpenRegType, c10::EventFlag::BACKEND_DEFAULT);
+  EXPECT_THROW(event.record(current_stream(0)), c10::NotImplementedError);
+}
+
 }  // namespace
 }  // namespace openreg
 
@@ -117,4 +152,8 @@ orError_t get_kernel(orKernel_t* kernel, const char* name) {
 
 orError_t event_create(orEvent_t* event) {
   return openreg::lacks_events ? orErrorNotSupported : real_event_create(event);
+}
+
+orError_t event_create_with_flags(orEvent_t* event, unsigned int flags) {
+  return openreg::lacks_events ? orErrorNotSupported : real_event_create_with_flags(event, flags);
 }

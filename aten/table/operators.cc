@@ -133,12 +133,9 @@ orKernelArguments elementwise(const at::Tensor& output) {
 bool launch(const char* name, c10::Device device, const orKernelArguments& arguments) {
   const DeviceScope scope(device.index());
   orKernel_t kernel = nullptr;
-  const orError_t error = orGetKernel(&kernel, name);
-  if (error == orErrorNotSupported) {
-    (void)orGetLastError();
+  if (!driver_supports(orGetKernel(&kernel, name))) {
     return false;
   }
-  OPENREG_CHECK(error);
   OPENREG_CHECK(
       orLaunchKernel(current_native_stream(device.index()), kernel, &arguments, sizeof(arguments)));
   return true;

@@ -49,14 +49,12 @@ void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   }
   const DeviceScope scope(earlier);
   orEvent_t event = nullptr;
-  orError_t error = orEventCreate(&event);
-  if (error == orErrorNotSupported) {  // a driver of tier 1 has no events
-    (void)orGetLastError();
+  if (!driver_supports(orEventCreate(&event))) {
+    announce_wait(kName, "it copies between devices, and this driver has no events", earlier);
     synchronize_stream(first);
     return;
   }
-  OPENREG_CHECK(error);
-  error = orEventRecord(event, first);
+  orError_t error = orEventRecord(event, first);
   if (error == orSuccess) {
     error = orStreamWaitEvent(current_native_stream(later), event, 0);
   }

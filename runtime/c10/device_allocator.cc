@@ -36,9 +36,9 @@ using allocator::CachingAllocator;
 // Throws torch's exception for an exception of the allocator core.
 [[noreturn]] void throw_allocator_error(const allocator::Error& error) {
   TORCH_CHECK_WITH(OutOfMemoryError, error.code() != orErrorOutOfMemory, error.what());
-  TORCH_CHECK(error.code() != orErrorForked,
-              "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with "
-              "multiprocessing, you must use the 'spawn' start method");
+  if (error.code() == orErrorForked) {
+    throw_error(orErrorForked);
+  }
   TORCH_CHECK(false, error.what());
 }
 

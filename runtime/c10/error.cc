@@ -43,4 +43,13 @@ void throw_error(orError_t error) {
                               detail.empty() ? orGetErrorString(error) : detail);
 }
 
+bool driver_supports(orError_t error) {
+  if (error == orErrorNotSupported) {
+    (void)orGetLastError();
+    return false;
+  }
+  OPENREG_CHECK(error);
+  return true;
+}
+
 }  // namespace openreg

@@ -30,6 +30,11 @@ namespace openreg {
 using RethrowKernelException = void (*)();
 OPENREG_API void set_kernel_exception_hook(RethrowKernelException rethrow);
 
+// Returns whether the driver call that returned `error` is supported: false for
+// orErrorNotSupported, which it clears, so that the caller can do without the call. Throws for
+// other errors.
+OPENREG_API bool driver_supports(orError_t error);
+
 }  // namespace openreg
 
 // Evaluates a driver call and throws if it did not succeed.

@@ -94,8 +94,15 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     }
     if (created == nullptr) {
       const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;
-      OPENREG_CHECK(
-          orEventCreateWithFlags(&created, timed ? orEventEnableTiming : orEventDisableTiming));
+      const orError_t error =
+          orEventCreateWithFlags(&created, timed ? orEventEnableTiming : orEventDisableTiming);
+      if (!timed && !driver_supports(error)) {
+        // The host waits, so that the event, which stays null, counts as complete. torch's autograd
+        // engine orders the streams of two devices with such events.
+        synchronize_stream(native);
+        return;
+      }
+      OPENREG_CHECK(error);
       *event = created;
     }
     OPENREG_CHECK(orEventRecord(created, native));

@@ -17,11 +17,6 @@ from torch_openreg.openreg._utils import DeviceLike, _get_device_index, resolve
 #: Has the attribute ``is_initializing`` while the thread is in ``_lazy_init``.
 _tls = threading.local()
 
-_FORKED = (
-    "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you "
-    "must use the 'spawn' start method"
-)
-
 
 def is_available() -> bool:
     """Return whether there is at least one device that this process can use. Never raises."""
@@ -52,8 +47,6 @@ def _is_compiled() -> bool:
 
 
 def _lazy_init() -> None:
-    if _C.is_in_bad_fork():
-        raise RuntimeError(_FORKED)
     _tls.is_initializing = True
     try:
         _C.init()
