@@ -155,6 +155,14 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
     assert f"is not a package but a folder without __init__.py: {package}" in warning(environment)
 
 
+def test_damaged_file_for_which_the_versions_differ(environment: Environment) -> None:
+    path = environment.site / "torch_openreg/version.py"
+    path.write_text(path.read_text().replace('"2.13.0"', '"2.12.10"'))
+    text = warning(environment)
+    assert "was built for torch 2.12.10" in text
+    assert "torch_openreg/version.py has" in text
+
+
 def test_unreadable_file(environment: Environment) -> None:
     # Replace the file with a folder, because the superuser could read any file.
     path = environment.site / "torch_openreg/openreg/streams.py"

@@ -84,7 +84,9 @@ def _explain(error: BaseException, doubts: list[str]) -> str:
     if doubts:
         cause += f" [{'; '.join(doubts)}]"
     repair = f"To repair it, run pip install --force-reinstall {PACKAGE} and restart Python. "
-    if getattr(error, "advises", False):  # IncompatibleError of the package
+    # The message of the package's IncompatibleError says what to do. Files that changed since their
+    # installation need the repair in any case.
+    if getattr(error, "advises", False) and not doubts:
         repair = ""
     return (
         f"device {DEVICE_TYPE} is not available: {cause}. {repair}To work without it, uninstall "

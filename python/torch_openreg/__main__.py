@@ -121,7 +121,8 @@ def main(
     parser.add_argument("--device", type=int, default=0, metavar="N", help="index (default: 0)")
     flags = parser.parse_args(arguments)
     report: dict[str, Any] = {"passed": False, "error": "", "versions": {}, "devices": []}
-    # Before the checks run, "advice" is what to do if the next step fails.
+    # Before the checks run, "advice" is what to do if the next step fails. If the error itself says
+    # what to do, the report contains no advice.
     report |= {"checks": [], "advice": f"pip install --force-reinstall {PACKAGE}"}
     with contextlib.redirect_stdout(io.StringIO() if flags.json else sys.stdout):
         try:

@@ -21,8 +21,8 @@ __all__ = ["IncompatibleError", "require_compatible"]
 class IncompatibleError(ImportError):
     """The package does not fit this Python, this torch, or another device of the process.
 
-    The message says what to do. The autoload package, which cannot import this class, therefore
-    omits its own advice for an error whose attribute `advises` is true.
+    The message says what to do, so callers add no advice of their own. The autoload package cannot
+    import this class; it checks the attribute ``advises``.
     """
 
     advises = True
