@@ -23,6 +23,7 @@ from torch_device_conformance.report.report import (
     save,
 )
 from torch_device_conformance.report.waivers import BadWaivers, Waivers
+from torch_device_conformance.subject.provenance import record_hash
 from torch_device_conformance.verdict.verdict import (
     COMPOSITE,
     CRASH,
@@ -368,3 +369,16 @@ def test_table_of_a_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "is not current" in capsys.readouterr().out
+
+
+def test_the_hash_of_torch_does_not_depend_on_the_environment(tmp_path: Path) -> None:
+    def hash_of(*lines: str) -> str:
+        record = tmp_path / "RECORD"
+        record.write_text("".join(line + "\n" for line in lines))
+        return record_hash(record, "torch")
+
+    core, module = "torch/_C.so,sha256=aa,10", "torch/jit.py,sha256=bb,20"
+    first = hash_of("../../../bin/torchrun,sha256=cc,30", core, module)
+    cache = "torch/__pycache__/jit.cpython-311.pyc,,"
+    assert hash_of(module, cache, core, "../../../bin/torchrun,sha256=dd,31") == first
+    assert hash_of(core, "torch/jit.py,sha256=ee,20") != first

@@ -124,6 +124,18 @@ def test_the_emulated_device_is_left_out() -> None:
     assert "runtime/minimal/stream.cc" in made
 
 
+def test_the_files_that_the_conformance_report_names_are_in_the_tree() -> None:
+    made = tree("acme", ALL)
+    named = {
+        name
+        for path, file in made.items()
+        if path.startswith("conformance/torch_device_conformance/contract/")
+        for name in re.findall(r'"(\w+/[\w/]+\.(?:cc|h|py))"', file.content.decode())
+    }
+    assert "runtime/minimal/stream.cc" in named
+    assert not named - made.keys()
+
+
 def test_every_source_of_a_build_file_is_in_the_tree() -> None:
     made = tree("acme", ALL)
     for path, file in made.items():

@@ -37,16 +37,27 @@ def package_hash(folder: Path) -> str:
     return files_hash((f for f in files if "__pycache__" not in f.parts), folder)
 
 
-def torch_hash() -> str:
-    """Returns the SHA-256 hash of the file RECORD in torch's wheel, which lists all file hashes.
+def record_hash(record: Path, package: str) -> str:
+    """Returns a SHA-256 hash of a wheel's RECORD (PEP 376), which lists the hash of each file.
 
-    Without this file, returns the hash of the folder torch/_C, or "unknown" if there is no such
-    folder.
+    Only lines about files in the package count. Others differ between environments, for example
+    those about scripts, whose first line is the interpreter's path.
+    """
+    lines = record.read_text().splitlines()
+    own = (line for line in lines if line.startswith(f"{package}/") and "/__pycache__/" not in line)
+    return hashlib.sha256("\n".join(sorted(own)).encode()).hexdigest()
+
+
+def torch_hash() -> str:
+    """Returns a SHA-256 hash of torch's wheel, the same in all environments.
+
+    Without the wheel's RECORD, returns the hash of the folder torch/_C, or "unknown" if there is no
+    such folder.
     """
     root = Path(torch.__file__).parent
     record = root.parent / f"torch-{torch.__version__}.dist-info" / "RECORD"
     if record.exists():  # hashing the files themselves, about 1 GB, takes too long
-        return hashlib.sha256(record.read_bytes()).hexdigest()
+        return record_hash(record, "torch")
     return package_hash(root / "_C") if (root / "_C").is_dir() else "unknown"
 
 
