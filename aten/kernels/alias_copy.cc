@@ -6,7 +6,9 @@
 // thread may call these functions.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
+#include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
 
 #include "aten/launch/alias.h"
@@ -23,6 +25,10 @@ namespace {
 constexpr size_t kMemcpyBytes = 64 * 1024;
 // The number of bytes that memcpy moves per unit of cost.
 constexpr int64_t kMemcpyBytesPerCost = 8;
+
+constexpr uintptr_t kLargePage = 2 * 1024 * 1024;
+// From this size, a copy to pageable memory requests large pages for it.
+constexpr size_t kLargePageBytes = 4 * kLargePage;
 
 // Returns whether copy_ can convert this dtype to and from other dtypes.
 bool is_number(c10::ScalarType dtype) {
@@ -69,6 +75,20 @@ at::Tensor for_kernel(AliasPool& aliases, const at::Tensor& tensor) {
   return is_device(tensor) ? aliases.alias(tensor) : tensor;
 }
 
+// Makes the system use large pages for the parts of a host tensor that it has not provided yet. The
+// result of x.cpu() is such memory: with small pages, providing it takes longer than the copy.
+void prefer_large_pages(const at::Tensor& dst) {
+  if (is_device(dst) || dst.nbytes() < kLargePageBytes || !dst.is_contiguous() ||
+      is_pinned(dst.const_data_ptr())) {
+    return;
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(dst.mutable_data_ptr());
+  const uintptr_t first = (begin + kLargePage - 1) & ~(kLargePage - 1);
+  const uintptr_t last = (begin + dst.nbytes()) & ~(kLargePage - 1);
+  // This is only a preference, so errors are ignored.
+  madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
 void copy_on_aliases(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                      bool awaited) {
   LaunchSite site = site_of(dst, src, awaited);
@@ -88,6 +108,7 @@ void copy_on_aliases(c10::DeviceIndex device, const at::Tensor& dst, const at::T
     });
     return;
   }
+  prefer_large_pages(dst);
   launch_kernel(site, device, [&](AliasPool& aliases) {
     return [to = for_kernel(aliases, dst), from = for_kernel(aliases, src)]() { to.copy_(from); };
   });
