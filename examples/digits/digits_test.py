@@ -10,7 +10,7 @@ from torch_openreg.trace import events, validation
 
 from examples.digits import digits as program
 from examples.digits.quantization import Int8Linear
-from examples.digits.training import BATCH, Digits, Mode, Record, train, training_batches
+from examples.digits.training import BATCH, Digits, Mode, Record, can_pin, train, training_batches
 from examples.digits.verdict import promises, promises_of_amp, promises_of_quantization
 
 CPU = torch.device("cpu")
@@ -81,6 +81,16 @@ def test_batches_depend_on_the_seed_alone(images: Digits) -> None:
 
     assert torch.equal(labels(3), labels(3))
     assert not torch.equal(labels(3), labels(4))
+
+
+def test_a_driver_without_pinned_memory_can_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_pin()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    assert not can_pin()
 
 
 def test_images_are_split_without_overlap(images: Digits) -> None:

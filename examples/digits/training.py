@@ -53,6 +53,14 @@ class Digits:
         )
 
 
+def can_pin() -> bool:
+    """Returns whether a device can copy from pinned memory."""
+    try:
+        return torch.empty(1, pin_memory=True).is_pinned()
+    except RuntimeError:  # there is no device, or its driver has no pinned memory
+        return False
+
+
 def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
     """Returns the shuffled training batches. They depend only on the seed, not on the device."""
     return DataLoader(
@@ -60,7 +68,7 @@ def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
         batch_size=BATCH,
         shuffle=True,
         drop_last=True,
-        pin_memory=torch.accelerator.is_available(),
+        pin_memory=can_pin(),
         generator=torch.Generator().manual_seed(seed),
     )
 
