@@ -56,6 +56,27 @@ def test_the_prefix_of_the_driver_can_be_given() -> None:
     )
 
 
+def test_the_package_can_be_given() -> None:
+    names = Names.of("my_npu", package="torch_my_npu2")
+    assert names.rename("torch_openreg_compile torch.openreg aoti_torch_openreg_mm") == (
+        "torch_my_npu2_compile torch.my_npu aoti_torch_my_npu_mm"
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        ("torch-npu", "must consist of lower-case letters, digits and single underscores"),
+        ("2npu", "must consist of"),
+        ("torch_openreg2", "contains 'openreg' or 'occl'"),
+        ("torch", "the package 'torch' is a Python keyword, or a module or folder"),
+    ],
+)
+def test_refused_package(package: str, message: str) -> None:
+    with pytest.raises(NameRefused, match=message):
+        Names.of("my_npu", package=package)
+
+
 @pytest.mark.parametrize(
     ("prefix", "message"),
     [
@@ -75,7 +96,7 @@ def test_refused_prefix(prefix: str, message: str) -> None:
     [
         ("Acme", "must consist of"),
         ("2fast", "must consist of"),
-        ("npu2", "must consist of"),
+        ("npu2", "torch accepts no digits in it, but --package and --prefix can have them"),
         ("a__b", "must consist of"),
         ("a_", "must consist of"),
         ("a-b", "must consist of"),

@@ -36,6 +36,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="the prefix of the driver's functions and types, for instance npu2 for npu2Malloc "
         "(default: the device type in camel case, such as myNpu)",
     )
+    parser.add_argument(
+        "--package",
+        default="",
+        help="the Python package, for instance torch_npu2 (default: torch_ and the device type)",
+    )
     parser.add_argument("--out", type=_folder, required=True, metavar="DIR", help="the repository")
     parser.add_argument(
         "--with",
@@ -61,8 +66,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(argv)
     if flags.update == (flags.device is not None):
         parser.error("give either the type of a new device or --update")
-    if flags.update and flags.prefix:
-        parser.error("--prefix applies only to a new device: an update keeps the prefix")
+    if flags.update and (flags.prefix or flags.package):
+        parser.error("--prefix and --package apply only to a new device: an update keeps them")
     return flags
 
 
@@ -99,10 +104,12 @@ def create(root: Path, flags: argparse.Namespace) -> int:
     if flags.out.exists() and any(flags.out.iterdir()):
         return _refuse(f"{flags.out} is not empty: give a new folder, or --update")
     try:
-        names = Names.of(flags.device, flags.prefix)
+        names = Names.of(flags.device, flags.prefix, flags.package)
     except NameRefused as error:
         return _refuse(str(error))
-    made_of = Origin(names.device, names.prefix, flags.build, flags.features, revision(root))
+    made_of = Origin(
+        names.device, names.prefix, names.package, flags.build, flags.features, revision(root)
+    )
     made = laid_out(tree.make(root, Choice(names, flags.features, flags.build)))
     tree.write(made | origin.files(made_of, made), flags.out)
     print(f"{flags.out}: {len(made)} files of a backend for device {names.device!r}")
@@ -114,12 +121,14 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
     """Updates a repository and reports the changes; returns the exit status, 1 for conflicts."""
     try:
         made_of, base = origin.read(flags.out)
-        names = Names.of(made_of.device, made_of.prefix)
+        names = Names.of(made_of.device, made_of.prefix, made_of.package)
     except (NotGenerated, NameRefused) as error:
         return _refuse(str(error))
     made = laid_out(tree.make(root, Choice(names, made_of.features, made_of.build)))
     changes = update(flags.out, base, made)
-    made_of = replace(made_of, prefix=names.prefix, revision=revision(root))
+    made_of = replace(
+        made_of, prefix=names.prefix, package=names.package, revision=revision(root)
+    )
     tree.write(origin.files(made_of, made), flags.out)
     for line in changes.lines() or [f"{flags.out}: up to date"]:
         print(line)

@@ -28,6 +28,7 @@ class Origin:
 
     device: str
     prefix: str
+    package: str
     build: str
     features: tuple[str, ...]
     revision: str
@@ -41,6 +42,7 @@ class Origin:
             f'source = "torch_openreg, {self.revision}"\n'
             f"device = {json.dumps(self.device)}\n"
             f"prefix = {json.dumps(self.prefix)}\n"
+            f"package = {json.dumps(self.package)}\n"
             f"build = {json.dumps(self.build)}\n"
             f"with = {json.dumps(list(self.features))}\n"
         )
@@ -56,7 +58,8 @@ def read(folder: Path) -> tuple[Origin, Tree]:
         record = tomllib.loads((folder / _RECORD).read_text())
         origin = Origin(
             record["device"],
-            record.get("prefix", ""),  # older versions always derived it
+            record.get("prefix", ""),  # older versions always derived these two
+            record.get("package", ""),
             record["build"],
             tuple(record["with"]),
             record["source"].rsplit(" ", 1)[-1],

@@ -174,11 +174,14 @@ def test_the_readme_lists_the_folders(features: tuple[str, ...]) -> None:
 def test_the_program_writes_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(ROOT))
     out = tmp_path / "acme"
-    assert main(["acme", "--prefix", "drv", "--build", "cmake", "--out", str(out)]) == 0
+    names = ["--prefix", "drv", "--package", "torch_acme2"]
+    assert main(["acme", *names, "--build", "cmake", "--out", str(out)]) == 0
+    assert (out / "python/torch_acme2/__init__.py").exists()
     assert (out / "CMakeLists.txt").exists()
     assert not (out / "WORKSPACE").exists()
     record = (out / "tools/generated.toml").read_text()
     assert 'prefix = "drv"' in record
+    assert 'package = "torch_acme2"' in record
     assert 'build = "cmake"' in record
     assert main(["acme", "--build", "cmake", "--out", str(out)]) == 2  # the folder is not empty
 

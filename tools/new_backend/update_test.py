@@ -94,7 +94,7 @@ def test_the_executable_bit(tmp_path: Path) -> None:
 
 
 def test_the_origin_is_read_back(tmp_path: Path) -> None:
-    made_of = Origin("my_npu", "npu2", "bazel", ("compile",), "0123456789ab")
+    made_of = Origin("my_npu", "npu2", "torch_npu2", "bazel", ("compile",), "0123456789ab")
     made = {"a/b": File(b"\x00\xff", True), "c": File(b"", False)}
     files = origin.files(made_of, made)
     assert files == origin.files(made_of, made)
