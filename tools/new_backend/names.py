@@ -78,8 +78,8 @@ class Names:
         if not re.fullmatch(r"[a-z]+(_[a-z]+)*", device):
             raise NameRefused(
                 f"the device type {device!r} must consist of lower-case letters and single "
-                "underscores, and begin with a letter, for instance my_npu; torch accepts no digits "
-                "in it, but --package and --prefix can have them"
+                "underscores, and begin with a letter, for instance my_npu; torch accepts no "
+                "digits in it, but --package and --prefix can have them"
             )
         if keyword.iskeyword(device) or device in _CPP_WORDS.split():
             raise NameRefused(

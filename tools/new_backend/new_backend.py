@@ -126,9 +126,7 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
         return _refuse(str(error))
     made = laid_out(tree.make(root, Choice(names, made_of.features, made_of.build)))
     changes = update(flags.out, base, made)
-    made_of = replace(
-        made_of, prefix=names.prefix, package=names.package, revision=revision(root)
-    )
+    made_of = replace(made_of, prefix=names.prefix, package=names.package, revision=revision(root))
     tree.write(origin.files(made_of, made), flags.out)
     for line in changes.lines() or [f"{flags.out}: up to date"]:
         print(line)
