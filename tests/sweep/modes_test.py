@@ -122,6 +122,11 @@ def double(x: Tensor) -> Tensor:
     return x * 2
 
 
+@torch._dynamo.disable
+def uncaptured(x: Tensor) -> Tensor:
+    return x * 2
+
+
 def normalize(x: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(x, x.shape[-1:])
 
@@ -238,7 +243,7 @@ def test_right_operator_agrees(mode: str) -> None:
             double,
             "close",
         ),
-        ("compiled_aot", torch._dynamo.disable(double), double, "torch.compile captured no graph"),
+        ("compiled_aot", uncaptured, double, "torch.compile captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
     ],
 )
@@ -248,6 +253,12 @@ def test_planted_mistake_is_found(
     found = outcome(mode, planted(on_device(wrong, right)))
     assert found.status == DIFFERS
     assert re.search(message, found.message)
+
+
+def test_operator_that_torch_compile_captures_on_no_device_has_no_reference() -> None:
+    found = outcome("compiled_aot", planted(uncaptured))
+    assert found.status == CPU_FAILS
+    assert found.message == "torch.compile captures no graph, even on the CPU"
 
 
 def test_result_that_torch_compile_changes_on_the_cpu_too_agrees() -> None:

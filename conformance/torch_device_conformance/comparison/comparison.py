@@ -78,7 +78,7 @@ class Difference(Exception):
 
 
 class ReferenceError_(Exception):
-    """The CPU cannot run the sample."""
+    """The CPU cannot run the sample, so there is nothing to compare with."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,11 @@ class Entry(ABC):
 
     @abstractmethod
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
-        """Runs a copy of a sample on a device: forward and, if possible, backward."""
+        """Runs a copy of a sample on a device: forward and, if possible, backward.
+
+        Raises:
+            ReferenceError_: torch does not support the sample on any device.
+        """
 
     def label(self, sample: Any) -> str:
         """Returns a name that identifies the sample in messages."""
@@ -482,6 +486,7 @@ def judge(
     depth = depth or Depth()
     tolerance = entry.tolerances(dtype)
     done, raised, status, message, label = 0, 0, AGREES, "", "no sample"
+    unsupported = ""
     kind, error_name, culprit, largest = "", "", "", None
     compared = "metadata" if entry.uninitialized else "values"
     first, seeds = depth.seed, range(depth.seed + 2, depth.seed + SEEDS)
@@ -494,7 +499,12 @@ def judge(
             random = not entry.uninitialized and differs(
                 entry, sample, expected, tolerance, [first + 1]
             )
-            actual = run(entry, sample, device, first)
+            try:
+                actual = run(entry, sample, device, first)
+            except ReferenceError_ as error:
+                unsupported = str(error)
+                done, raised = done + 1, raised + 1
+                continue
             where = entry.place(sample, device)
             compare(actual, expected, where, *tolerance, values=False)
             if not random and not entry.uninitialized:
@@ -517,7 +527,7 @@ def judge(
             raised += expected.error is not None
         if raised == done and not (entry.raises and done):
             reason = describe(expected.error) if done else "the entry has no samples"
-            status, message = CPU_FAILS, reason
+            status, message = CPU_FAILS, unsupported or reason
     except ReferenceError_ as error:
         status, message = CPU_FAILS, str(error)
     except Exception as error:

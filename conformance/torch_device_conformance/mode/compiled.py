@@ -11,7 +11,13 @@ import torch
 from torch._dynamo import guards
 from torch._dynamo.utils import counters
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import CPU, Difference, Run, spread
+from torch_device_conformance.comparison.comparison import (
+    CPU,
+    Difference,
+    ReferenceError_,
+    Run,
+    spread,
+)
 from torch_device_conformance.database.operators import Operator
 
 # With these settings, dynamo captures scalars and shapes that depend on data. By default, they
@@ -68,7 +74,10 @@ class Traced(Operator):
         before = counters["stats"]["unique_graphs"]
         with torch._dynamo.config.patch(CAPTURE), without_measurement():
             result = super().run(sample, device, seed)
-        if device.type != "cpu" and counters["stats"]["unique_graphs"] == before:
+        if counters["stats"]["unique_graphs"] == before:
+            if device.type == "cpu":
+                raise ReferenceError_("torch.compile captures no graph, even on the CPU")
+            self.alternative(sample, seed)  # raises an error if the CPU captures no graph either
             raise Difference("torch.compile captured no graph: the operator ran in eager mode")
         return result
 
