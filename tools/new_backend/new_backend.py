@@ -113,7 +113,9 @@ def create(root: Path, flags: argparse.Namespace) -> int:
     made = laid_out(tree.make(root, Choice(names, flags.features, flags.build)))
     tree.write(made | origin.files(made_of, made), flags.out)
     print(f"{flags.out}: {len(made)} files of a backend for device {names.device!r}")
-    print(f"next: cd {flags.out} && bash .ci/run")
+    environment = "python3 -m venv .venv && . .venv/bin/activate && pip install -r requirements.txt"
+    first = f"{environment} && " if flags.build == "cmake" else ""
+    print(f"next: cd {flags.out} && {first}bash .ci/run")
     return 0
 
 
