@@ -87,6 +87,49 @@ def test_graphed_callables() -> None:
     )
 
 
+def test_gradients_of_graphed_callables_accumulate() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(8, 4).to("openreg")
+    plain = copy.deepcopy(layer).cpu()
+    inputs = [torch.randn(5, 8, requires_grad=True) for _ in range(3)]
+    graphed = torch.openreg.make_graphed_callables(
+        layer, (torch.randn(5, 8, device="openreg", requires_grad=True),)
+    )
+    ours = [x.detach().to("openreg").requires_grad_() for x in inputs]
+    for x, mine in zip(inputs, ours, strict=True):
+        plain(x).square().sum().backward()
+        graphed(mine).square().sum().backward()
+    for mine, theirs in zip(
+        (*layer.parameters(), *ours), (*plain.parameters(), *inputs), strict=True
+    ):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(mine.grad.cpu(), theirs.grad)
+
+
+def test_casts_of_autocast_are_not_shared_with_a_capture() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(8, 8).to("openreg")
+    x = torch.randn(4, 8, device="openreg")
+    graph = torch.openreg.OpenRegGraph()
+    with torch.autocast("openreg", dtype=torch.bfloat16):
+        expected = layer(x)
+        with torch.openreg.graph(graph):
+            captured = layer(x)
+        after = layer(x)  # no replay has computed the cast of the capture
+    torch.testing.assert_close(after, expected)
+    # A cast from before the capture would have been freed, and this memory would be reused.
+    others = [torch.full((8, 8), 9.0, dtype=torch.bfloat16, device="openreg") for _ in range(8)]
+    graph.replay()
+    torch.testing.assert_close(captured, expected)
+    with torch.no_grad():
+        layer.weight.mul_(2)
+        layer.bias.mul_(2)
+    graph.replay()
+    torch.testing.assert_close(captured, 2 * expected)
+    del others
+
+
 def test_arguments_that_graphed_callables_reject() -> None:
     module = torch.nn.Linear(2, 2).to("openreg")
     module.register_forward_hook(lambda *_: None)

@@ -230,6 +230,12 @@ def wrong_gradient() -> None:
     replace_kernel("sigmoid_backward", lambda right, grad, y: right(-grad, y))
 
 
+@defect("op/backward/float32/tanh")
+def inaccurate_gradient() -> None:
+    """The gradient of tanh is wrong by 1 %."""
+    replace_kernel("tanh_backward", lambda right, grad, y: right(grad, y) * 1.01)
+
+
 @defect("op/out/float32/exp")
 def out_that_is_not_written() -> None:
     """exp(out=) returns a new tensor and leaves out= unchanged."""

@@ -179,8 +179,17 @@ def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, fl
 
 
 def random_like(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws a tensor like `x` from a CPU generator. Its values are the same on every device."""
-    return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
+    """Draws a tensor like `x` from a CPU generator.
+
+    Its values are the same on every device and in every dtype: all are numbers of bfloat16. A run
+    in double precision therefore computes the derivative of the same function.
+    """
+    parts = [
+        torch.randn(x.shape, generator=generator).bfloat16().float()
+        for _ in range(2 if x.is_complex() else 1)
+    ]
+    drawn = torch.complex(*parts) if x.is_complex() else parts[0]
+    return drawn.to(x.device, x.dtype)
 
 
 def gradients(outputs: Iterable[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:

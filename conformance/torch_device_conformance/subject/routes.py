@@ -253,7 +253,7 @@ class Observer:
         for name in trace.host_copies(self.device):
             found[name] = FALLBACK
         for name in trace.counted:
-            found.setdefault(name, FALLBACK)
+            found[name] = FALLBACK
         if FALLBACK in found.values():
             return FALLBACK, found
         outermost = {found[call.name] for call in trace.outermost()}

@@ -75,6 +75,9 @@ class OpenRegGraph(_C._Graph):
             RuntimeError: if the graph already has a capture, or the stream is being captured.
             ValueError: for any other mode.
         """
+        # A replay must not read a cast that autocast made before the capture and frees later, and
+        # eager code must not read one that only replays compute.
+        torch.clear_autocast_cache()
         super().capture_begin(pool, capture_error_mode)
         self._inputs = GraphInputs() if check_input_liveness else None
         if self._inputs is not None:
@@ -89,6 +92,7 @@ class OpenRegGraph(_C._Graph):
         """
         if self._inputs is not None:
             self._inputs.stop()
+        torch.clear_autocast_cache()
         super().capture_end()
 
     def instantiate(self) -> None:
@@ -309,7 +313,9 @@ class _Graphed:
                         static.copy_(grad)
                 if graphed.backward is not None:
                     graphed.backward.replay()
-                return tuple(g if g is None else g.detach() for g in graphed.input_grads)
+                # Not detached: autograd would use a new tensor without a copy as the `grad` of a
+                # parameter, which the next replay would overwrite.
+                return graphed.input_grads
 
         def call(*arguments: Any) -> Any:
             leaves, spec = _pytree.tree_flatten(arguments)
