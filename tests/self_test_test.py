@@ -46,6 +46,25 @@ def test_sound_device(settings: dict[str, str]) -> None:
     assert f"{torch.__version__}, C++11 ABI on" in done.stdout
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_the_reader_of_the_output_may_end_first(flags: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "torch_openreg", *flags],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=child.PATIENCE,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 1
+    assert not done.stderr
+
+
 def test_json() -> None:
     done = run("--json", OPENREG_DEVICE_COUNT="1")
     assert done.returncode == 0, done.stdout + done.stderr

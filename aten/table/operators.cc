@@ -12,12 +12,16 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -129,11 +133,27 @@ orKernelArguments elementwise(const at::Tensor& output) {
   return arguments;
 }
 
+// Warns that the driver lacks a kernel, once per kernel. The name may be misspelled here or in the
+// driver, and the statistics of the fallback do not show this.
+void warn_of_missing_kernel(const char* name) {
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  {
+    const std::lock_guard lock(mutex);
+    if (!warned.emplace(name).second) {
+      return;
+    }
+  }
+  TORCH_WARN("openreg: the driver has no kernel \"", name,
+             "\": operators that would launch it run on the CPU. Warned once per kernel.");
+}
+
 // Launches a kernel. Returns false if the driver does not have it.
 bool launch(const char* name, c10::Device device, const orKernelArguments& arguments) {
   const DeviceScope scope(device.index());
   orKernel_t kernel = nullptr;
   if (!driver_supports(orGetKernel(&kernel, name))) {
+    warn_of_missing_kernel(name);
     return false;
   }
   OPENREG_CHECK(

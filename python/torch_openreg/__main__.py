@@ -11,6 +11,7 @@ import functools
 import importlib
 import io
 import json
+import os
 import platform
 import sys
 import textwrap
@@ -127,7 +128,7 @@ def main(
     with contextlib.redirect_stdout(io.StringIO() if flags.json else sys.stdout):
         try:
             _examine(report, flags.device, begin_step)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, BrokenPipeError):
             raise
         except BaseException as error:  # a broken backend may raise anything, including SystemExit
             report["error"] = f"{type(error).__name__}: {error}"
@@ -137,7 +138,7 @@ def main(
             else:
                 _say(f"      next: {report['advice']}")
     if flags.json:
-        print(json.dumps(report, indent=1))
+        _say(json.dumps(report, indent=1))
     return int(not report["passed"])
 
 
@@ -149,4 +150,10 @@ def _limit_step() -> None:
 if __name__ == "__main__":
     faulthandler.enable()  # prints stack traces on a crash
     _limit_step()
-    sys.exit(main(begin_step=_limit_step))
+    try:
+        status = main(begin_step=_limit_step)
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
+        # Python flushes the output once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

@@ -160,6 +160,25 @@ TEST_F(CachingAllocatorTest, NegativeSizesAreRefused) {
   EXPECT_EQ(allocator_.stats().num_ooms, 0);
 }
 
+TEST_F(CachingAllocatorTest, ARefusalDespiteEnoughMemoryDoesNotAdviseSmallerBatches) {
+  class Refusing : public FakeSource {
+    void* allocate(size_t /*size*/, std::string* reason) override {
+      *reason = "the fake system refuses";
+      return nullptr;
+    }
+  } refusing;
+  CachingAllocator allocator(0, &refusing, &timeline_);
+  try {
+    allocator.allocate(1, stream_);
+    FAIL() << "the source refuses";
+  } catch (const OutOfMemoryError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("The driver says: the fake system refuses."), std::string::npos) << text;
+    EXPECT_NE(text.find("has enough free memory"), std::string::npos) << text;
+    EXPECT_EQ(text.find("smaller batches"), std::string::npos) << text;
+  }
+}
+
 TEST_F(CachingAllocatorTest, OtherErrorsOfTheSourceArePropagated) {
   class Broken : public FakeSource {
     void* allocate(size_t /*size*/, std::string* /*reason*/) override {

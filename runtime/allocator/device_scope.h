@@ -14,7 +14,7 @@ namespace openreg::allocator {
 // Throws an Error with the driver's error detail if `error` is not orSuccess.
 inline void check(orError_t error) {
   if (error != orSuccess) [[unlikely]] {
-    throw Error(error, orGetLastErrorDetail());
+    throw Error(error, driver_text(error));
   }
 }
 

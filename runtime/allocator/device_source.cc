@@ -15,7 +15,7 @@ void* DeviceSource::allocate(size_t size, std::string* reason) {
   const orError_t error = orMalloc(&segment, size);
   check(orThreadExchangeStreamCaptureMode(&mode));
   if (error == orErrorOutOfMemory || error == orErrorSystem) {
-    *reason = orGetLastErrorDetail();
+    *reason = driver_text(error);
     (void)orGetLastError();  // the caller handles the error
     return nullptr;
   }

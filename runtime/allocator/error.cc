@@ -39,6 +39,13 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
         " The cache has enough, but in segments of other streams, which only those streams can "
         "use: allocate on fewer streams.";
   }
+  if (!figures.limit.has_value() && !figures.reason.empty() &&
+      figures.device_free >= figures.asked) {
+    // The size is not the cause, so smaller batches need not help.
+    return text +
+           " The device has enough free memory, so the cause is what the driver says. If its free "
+           "memory is fragmented, drop tensors that are no longer needed.";
+  }
   text += " Use smaller batches, or drop tensors that are no longer needed";
   text += figures.limit.has_value() ? ", or raise the limit."
                                     : ", or give the device more memory (OPENREG_DEVICE_MEMORY).";
@@ -70,6 +77,16 @@ std::string describe(const OutOfMemoryError::Figures& figures) {
 }
 
 }  // namespace
+
+std::string driver_text(orError_t error) {
+  std::string text = orGetLastErrorDetail();
+  // If the driver has not stored this error, its last text belongs to an earlier error.
+  if (text.empty() || orPeekAtLastError() != error) {
+    text = std::string("the driver returned ") + orGetErrorName(error) + " (" +
+           orGetErrorString(error) + ") without a message";
+  }
+  return text;
+}
 
 OutOfMemoryError::OutOfMemoryError(const Figures& figures)
     : Error(orErrorOutOfMemory, describe(figures)), figures_(figures) {}

@@ -15,6 +15,10 @@
 
 namespace openreg::allocator {
 
+// Returns the driver's text for `error`, which a driver call on this thread has just returned. If
+// the driver stored no text for it, the text names the error code.
+OPENREG_API std::string driver_text(orError_t error);
+
 class OPENREG_API Error : public std::runtime_error {
  public:
   Error(orError_t code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/allocator/error.h"
 #include "runtime/c10/shutdown.h"
 
 namespace openreg {
@@ -25,7 +26,7 @@ void throw_error(orError_t error) {
   while (error == orErrorShutdown && ends_on_another_thread()) {
     (void)::pause();  // wait until the process exits; a signal may end a single pause()
   }
-  const std::string detail = orGetLastErrorDetail();
+  const std::string detail = allocator::driver_text(error);
   if (error == orErrorLaunchFailure) {
     if (const RethrowKernelException rethrow =
             rethrow_kernel_exception.load(std::memory_order_acquire);
@@ -39,8 +40,7 @@ void throw_error(orError_t error) {
   TORCH_CHECK(error != orErrorForked,
               "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with "
               "multiprocessing, you must use the 'spawn' start method");
-  throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error,
-                              detail.empty() ? orGetErrorString(error) : detail);
+  throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error, detail);
 }
 
 bool driver_supports(orError_t error) {

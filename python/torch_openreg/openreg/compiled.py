@@ -36,7 +36,8 @@ def load() -> None:
     if not supported():
         raise NotImplementedError(
             "openreg: the driver of this build cannot run kernels that torch.compile generates: "
-            "use backend='openreg' or 'aot_eager'"
+            "use backend='openreg' or 'aot_eager', or select one for all calls with "
+            "torch.compiler.set_default_backend"
         )
     with as_file(_library()) as path:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)

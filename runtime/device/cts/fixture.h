@@ -19,26 +19,35 @@
 
 namespace openreg::cts {
 
+// Returns the text of an error that a call on this thread has just returned, with a separator
+// before it. Returns an empty string if the driver has not stored this error as the thread's last
+// error.
+inline std::string Detail(orError_t error) {
+  return error != orSuccess && orPeekAtLastError() == error
+             ? std::string("; detail: ") + orGetLastErrorDetail()
+             : "";
+}
+
 inline testing::AssertionResult Succeeds(const char* call, orError_t error) {
   if (error == orSuccess) {
     return testing::AssertionSuccess();
   }
   return testing::AssertionFailure()
-         << call << " returned " << orGetErrorName(error) << ": " << orGetLastErrorDetail();
+         << call << " returned " << orGetErrorName(error) << Detail(error);
 }
 
 inline testing::AssertionResult FailsWith(const char* call, const char*, orError_t error,
                                           orError_t expected) {
-  const std::string detail = orGetLastErrorDetail();
   if (error != expected) {
     return testing::AssertionFailure()
            << call << " returned " << orGetErrorName(error) << ", expected "
-           << orGetErrorName(expected) << "; detail: " << detail;
+           << orGetErrorName(expected) << Detail(error);
   }
   if (orPeekAtLastError() != expected) {
-    return testing::AssertionFailure() << call << " is not the last error";
+    return testing::AssertionFailure()
+           << call << " did not store the error as the thread's last error";
   }
-  if (detail.empty()) {
+  if (std::string(orGetLastErrorDetail()).empty()) {
     return testing::AssertionFailure() << call << " failed without a detail";
   }
   orGetLastError();
