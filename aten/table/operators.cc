@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators that have a kernel in the minimal driver's table: add, mul, mm, relu,
-// threshold_backward and sum for float32, fill_ and copies for every dtype of up to 8 bytes. A call
-// that the kernel does not support, for instance with another dtype, uses the host fallback. An
-// operator also falls back if the driver lacks its kernel. Any thread may call them.
+// The operators that have a kernel in the minimal driver's table. The end of this file lists them.
+// fill_ and copies support every dtype of up to 8 bytes, the others float32. A call that the kernel
+// does not support, for instance with another dtype, uses the host fallback. An operator also falls
+// back if the driver lacks its kernel. Any thread may call them.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>

@@ -22,8 +22,8 @@
 //   add_scalar           a + scalar                     float
 //   mul                  a * b                          float
 //   mul_scalar           a * scalar                     float
-//   relu                 max(a, 0)                      float
-//   threshold_backward   b > scalar ? a : 0             float (a: gradient, b: input)
+//   relu                 a < 0 ? 0 : a                  float
+//   threshold_backward   b <= scalar ? 0 : a            float (a: gradient, b: input)
 //   sum                  sum of a                       float
 //   mm                   sum of a * b: sizes are rows, columns, inner; kept is 2
 //   sleep                nothing, after `scalar` nanoseconds   no operands

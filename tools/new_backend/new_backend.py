@@ -115,7 +115,7 @@ def create(root: Path, flags: argparse.Namespace) -> int:
     print(f"{flags.out}: {len(made)} files of a backend for device {names.device!r}")
     environment = "python3 -m venv .venv && . .venv/bin/activate && pip install -r requirements.txt"
     first = f"{environment} && " if flags.build == "cmake" else ""
-    print(f"next: cd {flags.out} && {first}bash .ci/run")
+    print(f"next: cd {flags.out}, commit the files with git, and run: {first}bash .ci/run")
     return 0
 
 
