@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Seeds the random numbers of the CPU and of the device under test."""
+"""Seeds the random numbers of the CPU, of the device under test, and of Python."""
+
+import random
 
 import torch
 
@@ -14,7 +16,9 @@ def seed_also(device: torch.device) -> None:
 
 
 def seed_generators(seed: int) -> None:
-    """Seeds the generators of the device under test and of the CPU.
+    """Seeds the generators of the device under test, of the CPU and of Python.
+
+    Some of torch's database entries draw numbers for their samples from Python's generator.
 
     For each accelerator that is not initialized, torch.manual_seed also stores the seed and a stack
     trace. That takes longer than a small operator.
@@ -32,3 +36,4 @@ def seed_generators(seed: int) -> None:
         if seed_device is not None:
             seed_device(seed)
     torch.default_generator.manual_seed(seed)
+    random.seed(seed)
