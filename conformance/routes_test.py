@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch_device_conformance.subject.routes import Observer, overloads, route
+from torch_device_conformance.subject.routes import Observer, is_traceable, overloads, route
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE
 
@@ -87,3 +87,11 @@ def test_counter_of_the_backend() -> None:
     x = torch.ones(4, device=DEVICE)
     assert not observer.trace(lambda: x * x).counted
     assert observer.trace(lambda: torch.logit(x)).counted == {"aten::logit": 1}
+    assert observer.fallbacks(lambda: torch.logit(x)) == {"aten::logit": 1}
+
+
+def test_tensors_without_strides_are_not_traced() -> None:
+    x = torch.eye(3)
+    assert is_traceable((x, [x.to_sparse()], {"layout": torch.sparse_coo}))
+    assert not is_traceable((x, [x.to_sparse_csr()], {}))
+    assert not is_traceable((x, [], {"layout": torch.sparse_bsc}))

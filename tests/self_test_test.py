@@ -196,6 +196,18 @@ def test_failure_is_reported_with_advice(
     assert json.loads(capsys.readouterr().out)["passed"] is False
 
 
+def test_the_advice_for_a_missing_function_is_to_implement_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise NotImplementedError("no such function")
+
+    monkeypatch.setattr(torch.Tensor, "cpu", refuse)
+    assert program.main([]) == 1
+    printed = capsys.readouterr().out
+    assert re.search(r"^copies +FAIL .*no such function\n +next: implement the dr", printed, re.M)
+
+
 @pytest.mark.parametrize(
     ("name", "owner", "attribute"),
     [

@@ -27,10 +27,17 @@ using torch::jit::Stack;
 
 // Operators whose composite implementation in torch does not work on a device without kernels, so
 // they fall back. torch's addr rounds differently from the CPU kernel, and its addr_ may change the
-// shape of the tensor. The other implementations call CPU or device kernels.
-constexpr const char* kUnfitComposites[] = {
-    "_batch_norm_no_update", "addr", "addr.out", "addr_", "kaiser_window", "kaiser_window.beta",
-    "kaiser_window.periodic"};
+// shape of the tensor. Layer and group normalization also round differently, and return statistics
+// of another dtype. The other implementations call CPU or device kernels.
+constexpr const char* kUnfitComposites[] = {"_batch_norm_no_update",
+                                            "addr",
+                                            "addr.out",
+                                            "addr_",
+                                            "kaiser_window",
+                                            "kaiser_window.beta",
+                                            "kaiser_window.periodic",
+                                            "native_group_norm",
+                                            "native_layer_norm"};
 
 void run_cpu_operator(const char* name, Stack* stack) {
   const c10::OperatorHandle handle = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");

@@ -37,6 +37,12 @@ orError_t real_get_kernel(orKernel_t* kernel, const char* name) asm(
 orError_t get_kernel(orKernel_t* kernel, const char* name) asm(
     "__wrap_"
     "orGetKernel");
+orError_t real_event_record(orEvent_t event, orStream_t stream) asm(
+    "__real_"
+    "orEventRecord");
+orError_t event_record(orEvent_t event, orStream_t stream) asm(
+    "__wrap_"
+    "orEventRecord");
 orError_t real_event_create(orEvent_t* event) asm(
     "__real_"
     "orEventCreate");
@@ -61,6 +67,7 @@ using testing::UnorderedElementsAre;
 
 std::atomic<bool> lacks_kernels = false;
 std::atomic<bool> lacks_events = false;
+std::atomic<bool> lacks_records = false;  // events can be created, but not recorded
 
 // Makes the driver return orErrorNotSupported while the object exists.
 class Missing {
@@ -126,7 +133,13 @@ TEST(MissingFunctionsTest, CopiesWithoutAKernelGoThroughTheHost) {
   EXPECT_TRUE(at::equal(device.t().contiguous().cpu(), x.t()));
 }
 
-TEST(MissingFunctionsTest, CopiesBetweenDevicesWithoutEventsWait) {
+class MissingEventsTest : public testing::TestWithParam<std::atomic<bool>*> {};
+
+INSTANTIATE_TEST_SUITE_P(Functions, MissingEventsTest,
+                         testing::Values(&lacks_events, &lacks_records),
+                         [](const auto& info) { return info.index == 0 ? "Create" : "Record"; });
+
+TEST_P(MissingEventsTest, CopiesBetweenDevicesWait) {
   if (device_count() < 2) {
     GTEST_SKIP() << "a copy between devices needs two of them";
   }
@@ -138,17 +151,17 @@ TEST(MissingFunctionsTest, CopiesBetweenDevicesWithoutEventsWait) {
     launch_sleep(20'000'000);
     tensor.add_(tensor.get_device() + 1);
   }
-  const Missing events(lacks_events);
+  const Missing events(*GetParam());
   target.copy_(source);
   EXPECT_TRUE(at::equal(target.cpu(), at::ones({4}).add_(1)));
 }
 
-TEST(MissingFunctionsTest, BackwardAcrossDevicesWithoutEventsWaits) {
+TEST_P(MissingEventsTest, BackwardAcrossDevicesWaits) {
   if (device_count() < 2) {
     GTEST_SKIP() << "a copy between devices needs two of them";
   }
   c10::register_privateuse1_backend("openreg");  // for autograd, which queries the stream
-  const Missing events(lacks_events);
+  const Missing events(*GetParam());
   const at::Tensor leaf = on(0, at::ones({4}).cumsum(0)).requires_grad_();
   const at::Tensor there = on(1, leaf.mul(3)).mul(2);
   const at::Tensor gradient = on(1, at::ones({4}));
@@ -162,17 +175,27 @@ TEST(MissingFunctionsTest, BackwardAcrossDevicesWithoutEventsWaits) {
   EXPECT_TRUE(at::equal(leaf.grad().cpu(), at::ones({4}).mul_(12)));
 }
 
-TEST(MissingFunctionsTest, EventsThatMeasureTimeAreNotSupported) {
-  const Missing events(lacks_events);
+TEST_P(MissingEventsTest, FreeingPinnedMemoryWaitsForItsCopies) {
+  const Missing events(*GetParam());
+  at::Tensor source = at::ones({4}).pin_memory(kOpenRegType);
+  launch_sleep(20'000'000);
+  const at::Tensor target = source.to(c10::Device(kOpenRegType, 0), /*non_blocking=*/true);
+  source.reset();
+  at::ones({4}).pin_memory(kOpenRegType).fill_(2);  // gets the memory of `source` again
+  EXPECT_TRUE(at::equal(target.cpu(), at::ones({4})));
+}
+
+TEST_P(MissingEventsTest, EventsThatMeasureTimeAreNotSupported) {
+  const Missing events(*GetParam());
   c10::Event event(kOpenRegType, c10::EventFlag::BACKEND_DEFAULT);
-  // event_create_with_flags() stores no text, so the message names the error code.
+  // The wrapped functions store no text, so the message names the error code.
   try {
     event.record(current_stream(0));
     FAIL() << "the driver has no events";
   } catch (const c10::NotImplementedError& error) {
-    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("the driver returned "))
-        << error.what_without_backtrace();
-    EXPECT_THAT(error.what_without_backtrace(), HasSubstr(orGetErrorName(orErrorNotSupported)));
+    const std::string text = error.what_without_backtrace();
+    EXPECT_THAT(text, HasSubstr("the driver returned "));
+    EXPECT_THAT(text, HasSubstr(orGetErrorName(orErrorNotSupported)));
   }
 }
 
@@ -181,6 +204,10 @@ TEST(MissingFunctionsTest, EventsThatMeasureTimeAreNotSupported) {
 
 orError_t get_kernel(orKernel_t* kernel, const char* name) {
   return openreg::lacks_kernels ? orErrorNotSupported : real_get_kernel(kernel, name);
+}
+
+orError_t event_record(orEvent_t event, orStream_t stream) {
+  return openreg::lacks_records ? orErrorNotSupported : real_event_record(event, stream);
 }
 
 orError_t event_create(orEvent_t* event) {

@@ -49,17 +49,18 @@ void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   }
   const DeviceScope scope(earlier);
   orEvent_t event = nullptr;
-  if (!driver_supports(orEventCreate(&event))) {
+  orError_t error = orEventCreate(&event);
+  if (error == orSuccess) {
+    error = orEventRecord(event, first);
+    if (error == orSuccess) {
+      error = orStreamWaitEvent(current_native_stream(later), event, 0);
+    }
+    (void)orEventDestroy(event);  // a pending wait keeps the event alive
+  }
+  if (!driver_supports(error)) {
     announce_wait(kName, "it copies between devices, and this driver has no events", earlier);
     synchronize_stream(first);
-    return;
   }
-  orError_t error = orEventRecord(event, first);
-  if (error == orSuccess) {
-    error = orStreamWaitEvent(current_native_stream(later), event, 0);
-  }
-  (void)orEventDestroy(event);  // a pending wait keeps the event alive
-  OPENREG_CHECK(error);
 }
 
 void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {

@@ -90,6 +90,8 @@ def _examine(report: dict[str, Any], index: int, begin_step: Callable[[], None])
             wrong = self_test.run(name, index)
         except NotImplementedError as error:
             lacks = f"not supported by this driver ({error})"
+        if wrong.startswith(NotImplementedError.__name__):
+            advice = self_test.NOT_IMPLEMENTED
         ms = 1e3 * (time.perf_counter() - start)
         check = {"name": name, "passed": not wrong, "supported": not lacks, "ms": ms}
         check |= {"message": wrong or lacks, "advice": advice if wrong else ""}

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch_openreg import openreg
 from torch_openreg.name import DEVICE_TYPE
 
-__all__ = ["CHECKS", "run"]
+__all__ = ["CHECKS", "NOT_IMPLEMENTED", "run"]
 
 _BYTES = 1 << 20
 _BUSY_MS = 20
@@ -156,6 +156,9 @@ def _compiler(_: torch.device) -> None:
 _MEMORY = "see docs/memory.md; OPENREG_DEVICE_MEMORY sets the size of a device"
 _STREAMS = "see docs/streams.md; try OPENREG_LAUNCH_BLOCKING=1 to exclude asynchrony as the cause"
 _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/debugging.md)"
+
+#: The advice for a check that fails because the driver lacks a function.
+NOT_IMPLEMENTED = "implement the driver's function, and run the driver's conformance suite"
 
 # Checks of features that a driver of tier 1 lacks (openreg.h). Copies between devices need events.
 _OPTIONAL = frozenset({"pinned memory", "peer copies", "streams", "graphs"})

@@ -83,7 +83,9 @@ std::string driver_text(orError_t error) {
   // If the driver has not stored this error, its last text belongs to an earlier error.
   if (text.empty() || orPeekAtLastError() != error) {
     text = std::string("the driver returned ") + orGetErrorName(error) + " (" +
-           orGetErrorString(error) + ") without a message";
+           orGetErrorString(error) +
+           ") without a message. Each function that fails must store one; the conformance suite of "
+           "the driver shows which function does not";
   }
   return text;
 }

@@ -92,10 +92,18 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       *event = std::exchange(adopted, nullptr);
       return;
     }
-    if (created == nullptr) {
+    if (created != nullptr) {
+      OPENREG_CHECK(orEventRecord(created, native));
+    } else {
       const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;
-      const orError_t error =
+      orError_t error =
           orEventCreateWithFlags(&created, timed ? orEventEnableTiming : orEventDisableTiming);
+      if (error == orSuccess) {
+        error = orEventRecord(created, native);
+        if (error != orSuccess) {
+          (void)orEventDestroy(created);
+        }
+      }
       if (!timed && !driver_supports(error)) {
         // The host waits, so that the event, which stays null, counts as complete. torch's autograd
         // engine orders the streams of two devices with such events.
@@ -105,7 +113,6 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       OPENREG_CHECK(error);
       *event = created;
     }
-    OPENREG_CHECK(orEventRecord(created, native));
     if (C10_UNLIKELY(stream_watchers.any())) {
       diagnostic_hooks().on_event_record(created, native);
     }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -31,7 +32,17 @@ struct DestroyEvent {
 struct Event {
   c10::Stream stream;
   std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent> native;
+  bool complete = false;  // the driver has no events, so the host has waited for the work
 };
+
+// Waits for the work on a stream. Unlike a synchronization, this does not return the error of a
+// kernel. Memory is freed in destructors, which must not throw it, and it is not lost.
+void wait_for(orStream_t stream) {
+  const HostWait wait;
+  while (orStreamQuery(stream) == orErrorNotReady) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
 
 // A scope whose duration, in microseconds, is added to a statistic.
 class Timer {
@@ -114,7 +125,8 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   }
 
   bool query_event(Event& event) override {
-    return try_record(event) && orEventQuery(event.native.get()) != orErrorNotReady;
+    return try_record(event) &&
+           (event.complete || orEventQuery(event.native.get()) != orErrorNotReady);
   }
 
   // Memory that was allocated during a capture and freed while streams used it.
@@ -144,7 +156,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   // Records the event if it has not been recorded yet. Returns false while the stream is being
   // captured.
   bool try_record(Event& event) {
-    if (event.native != nullptr) {
+    if (event.native != nullptr || event.complete) {
       return true;
     }
     if (stream_is_capturing(event.stream)) {
@@ -152,9 +164,16 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     }
     const DeviceScope scope(event.stream.device_index());
     orEvent_t native = nullptr;
-    OPENREG_CHECK(orEventCreate(&native));
-    event.native.reset(native);
-    OPENREG_CHECK(orEventRecord(native, native_stream(event.stream)));
+    orError_t error = orEventCreate(&native);
+    if (error == orSuccess) {
+      event.native.reset(native);
+      error = orEventRecord(native, native_stream(event.stream));
+    }
+    if (!driver_supports(error)) {
+      event.native.reset();
+      wait_for(native_stream(event.stream));
+      event.complete = true;
+    }
     return true;
   }
 

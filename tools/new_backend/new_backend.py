@@ -21,7 +21,7 @@ from tools.new_backend.layout import laid_out
 from tools.new_backend.names import NameRefused, Names
 from tools.new_backend.origin import NotGenerated, Origin
 from tools.new_backend.tree import Choice
-from tools.new_backend.update import update
+from tools.new_backend.update import uncommitted, update
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -126,14 +126,23 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
         names = Names.of(made_of.device, made_of.prefix, made_of.package)
     except (NotGenerated, NameRefused) as error:
         return _refuse(str(error))
+    if files := uncommitted(flags.out):
+        return _refuse(
+            f"{flags.out} has uncommitted changes, for instance in {files[0]}: commit them first, "
+            "so that git can show and undo the update"
+        )
     made = laid_out(tree.make(root, Choice(names, made_of.features, made_of.build)))
     changes = update(flags.out, base, made)
     made_of = replace(made_of, prefix=names.prefix, package=names.package, revision=revision(root))
     tree.write(origin.files(made_of, made), flags.out)
-    for line in changes.lines() or [f"{flags.out}: up to date"]:
+    lines = changes.lines()
+    for line in lines or [f"{flags.out}: up to date"]:
         print(line)
-    if changes.conflicts:
-        print("resolve the conflicts, which are marked as in a merge of git")
+    if lines:
+        first = "resolve the conflicts, which are marked as in a merge of git, and " * bool(
+            changes.conflicts
+        )
+        print(f"next: {first}commit these files together with tools/generated.*")
     return 1 if changes.conflicts else 0
 
 

@@ -63,6 +63,21 @@ def update(folder: Path, base: Tree, new: Tree) -> Changes:
     return changes
 
 
+def uncommitted(folder: Path) -> list[str]:
+    """Returns the tracked files of a git repository that differ from its last commit.
+
+    Returns none if the folder is not in a git repository.
+    """
+    done = subprocess.run(
+        ["git", "status", "--porcelain", "--untracked-files=no", "-z", "."],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [] if done.returncode else [entry[3:] for entry in done.stdout.split("\0") if entry]
+
+
 def _read(path: Path) -> File | None:
     if not path.is_file():
         return None

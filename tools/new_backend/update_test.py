@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Updates of a generated repository: which changes are kept, and which are reported."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tools.new_backend import origin
 from tools.new_backend.origin import NotGenerated, Origin
 from tools.new_backend.tree import File, Tree, write
-from tools.new_backend.update import update
+from tools.new_backend.update import uncommitted, update
 
 LINES = "".join(f"line {number}\n" for number in range(9))
 
@@ -105,3 +106,19 @@ def test_the_origin_is_read_back(tmp_path: Path) -> None:
 def test_a_folder_of_another_origin(tmp_path: Path) -> None:
     with pytest.raises(NotGenerated, match="was not written by new_backend"):
         origin.read(tmp_path)
+
+
+def test_changes_that_are_not_committed(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=me", "-c", "user.email=me@example.com")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True)
+
+    assert uncommitted(tmp_path) == []  # not a repository
+    git("init", "-q")
+    (tmp_path / "kept.txt").write_text("kept")
+    git("add", "--all")
+    git("commit", "-q", "-m", "all")
+    (tmp_path / "untracked.txt").write_text("a result of a build")
+    assert uncommitted(tmp_path) == []
+    (tmp_path / "kept.txt").write_text("changed")
+    assert uncommitted(tmp_path) == ["kept.txt"]

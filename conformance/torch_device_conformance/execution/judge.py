@@ -5,7 +5,7 @@ import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,10 +38,17 @@ from torch_device_conformance.mode.eager import Forward
 from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries, load
 from torch_device_conformance.subject.delay import delay_kernel
 from torch_device_conformance.subject.provenance import provenance
-from torch_device_conformance.subject.routes import Observer, dispatch_key, overloads, route
+from torch_device_conformance.subject.routes import (
+    Observer,
+    dispatch_key,
+    is_traceable,
+    overloads,
+    route,
+)
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import (
     ACCEPTS_WRONGLY,
+    FALLBACK,
     LATE_ERROR,
     MISSING,
     NATIVE,
@@ -116,7 +123,8 @@ class Judge:
         """Compares the results of a database entry with those on the CPU and yields the verdict.
 
         If the entry's operators are traced, yields the verdict twice: before the trace, in case it
-        crashes, and after it, with the routes of the operators.
+        crashes, and after it, with the routes of the operators. If torch cannot trace the sample,
+        only the backend's counter shows whether the entry falls back.
         """
         dtype = getattr(torch, case.dtype)
         expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
@@ -144,9 +152,20 @@ class Judge:
             seconds=evidence.seconds,
         )
         if self._traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS:
-            yield replace(verdict, message=f"{verdict.message} (its routes are unknown)".strip())
-            run = self._run(entry, made)
-            if agrees:
+            unknown = f"{verdict.message} (its routes are unknown)".strip()
+            yield replace(verdict, message=unknown)
+            # With a large sample, a copy to the host is a clear sign of a fallback.
+            sample = max(made, key=elements)
+            run = self._run(entry, sample)
+            arguments = [getattr(sample, name, None) for name in ("input", "args", "kwargs")]
+            if not is_traceable(arguments):
+                fallbacks = self._observer.fallbacks(run)
+                if agrees and fallbacks:
+                    routes = dict.fromkeys(fallbacks, FALLBACK)
+                    verdict = replace(verdict, verdict=FALLBACK, routes=routes)
+                else:
+                    verdict = replace(verdict, message=unknown)
+            elif agrees:
                 observed, routes = self._observer.routes(run)
                 verdict = replace(verdict, verdict=observed, routes=routes)
             else:
@@ -159,12 +178,8 @@ class Judge:
             verdict = replace(verdict, device_us=device_us, cpu_us=cpu_us)
         yield verdict
 
-    def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
-        """Returns a function that runs the sample with the most elements.
-
-        With a large sample, a copy to the host is a clear sign of a fallback.
-        """
-        sample = max(made, key=elements)
+    def _run(self, entry: Entry, sample: Any) -> Callable[[], Any]:
+        """Returns a function that runs a sample on the device and waits for it."""
 
         def run() -> None:
             with suppress(ReferenceError_):

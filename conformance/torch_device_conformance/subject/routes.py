@@ -25,15 +25,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C._profiler import (
     _add_execution_trace_observer,
     _disable_execution_trace_observer,
     _enable_execution_trace_observer,
     _remove_execution_trace_observer,
 )
+from torch.utils._pytree import tree_leaves
 from torch_device_conformance.comparison.transfer import LABEL
 from torch_device_conformance.subject.subject import Subject, object_at
 from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE
+
+# torch's execution trace reads the strides of each tensor. Tensors with these layouts have none, so
+# torch raises an error. In a backward pass, this error sometimes crashes the process.
+UNTRACEABLE = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 
 # The purpose of these operators includes copying values to the host.
 COPIES = frozenset(
@@ -229,6 +235,16 @@ def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[i
     return found
 
 
+def is_traceable(arguments: Any) -> bool:
+    """Returns whether torch can trace a call with these arguments, a tree of tensors and others."""
+    return not any(
+        leaf in UNTRACEABLE
+        if isinstance(leaf, torch.layout)
+        else isinstance(leaf, Tensor) and leaf.layout in UNTRACEABLE
+        for leaf in tree_leaves(arguments)
+    )
+
+
 class Observer:
     """Observes how operators reach the device.
 
@@ -263,9 +279,19 @@ class Observer:
         """Runs a function. Returns the routes of the operators that it called directly."""
         return {call.name: route(call.name, self._key) for call in self.trace(function).outermost()}
 
+    def fallbacks(self, function: Callable[[], Any]) -> dict[str, int]:
+        """Runs a function. Returns the backend's new fallbacks by operator, without a trace.
+
+        Ignores an error of the function, which the comparison has judged.
+        """
+        before = self._counts()
+        with suppress(Exception):
+            function()
+        now = self._counts()
+        return {name: n - before.get(name, 0) for name, n in now.items() if n > before.get(name, 0)}
+
     def trace(self, function: Callable[[], Any]) -> Trace:
         """Runs a function under a trace. Ignores its error, which the comparison has judged."""
-        before = self._counts()
         with tempfile.TemporaryDirectory(prefix="trace-") as folder:
             file = os.path.join(folder, "trace.json")
             if not _add_execution_trace_observer(file):
@@ -275,18 +301,13 @@ class Observer:
                 )
             try:
                 _enable_execution_trace_observer()
-                with suppress(Exception):
-                    function()
+                counted = self.fallbacks(function)
             finally:
                 _disable_execution_trace_observer()
                 _remove_execution_trace_observer()
             with open(file) as stream:
                 nodes = json.load(stream)["nodes"]
-        trace = Trace(calls_of(nodes, self.device))
-        for name, count in self._counts().items():
-            if count > before.get(name, 0):
-                trace.counted[name] = count - before.get(name, 0)
-        return trace
+        return Trace(calls_of(nodes, self.device), counted)
 
     def _counts(self) -> dict[str, int]:
         if self._counter is None:

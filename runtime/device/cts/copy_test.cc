@@ -179,7 +179,7 @@ TEST_F(Tier2CopyTest, APageableCopyFollowsTheWorkOfItsStream) {
   auto* memory = Allocate<unsigned char>(kSize);
   Gate gate;
   ASSERT_OK(gate.Queue(stream));
-  std::thread opener([&] {
+  const std::jthread opener([&] {
     Sleep(5);
     gate.Open();
   });
@@ -188,7 +188,6 @@ TEST_F(Tier2CopyTest, APageableCopyFollowsTheWorkOfItsStream) {
   std::vector<unsigned char> out(kSize);
   ASSERT_OK(orMemcpyAsync(out.data(), memory, kSize, orMemcpyDeviceToHost, stream));
   EXPECT_EQ(out, Pattern(kSize));
-  opener.join();
 }
 
 TEST_F(Tier2CopyTest, APartlyRegisteredRangeIsTreatedAsPageable) {
