@@ -74,7 +74,9 @@ def parser() -> Flags:
         help="the backend's function that returns the number of fallbacks by operator",
     )
     tiers = "; ".join(f"{name}: {tier.purpose}" for name, tier in TIERS.items())
-    flags.add_argument("--tier", choices=list(TIERS), default="quick", help=tiers)
+    flags.add_argument(
+        "--tier", choices=list(TIERS), default="quick", help=f"{tiers} (default: quick)"
+    )
     flags.add_argument(
         "--modes",
         action="append",
@@ -87,7 +89,7 @@ def parser() -> Flags:
         action="append",
         default=[],
         metavar="CASE",
-        help="run only the cases that match this shell pattern; may be repeated",
+        help="run only the cases, of all tiers, that match this shell pattern; may be repeated",
     )
     flags.add_argument(
         "--shard", type=shard, default=(1, 1), metavar="I/N", help="run one of N parts"
