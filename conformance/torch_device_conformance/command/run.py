@@ -95,7 +95,10 @@ def parser() -> Flags:
         "--shard", type=shard, default=(1, 1), metavar="I/N", help="run one of N parts"
     )
     flags.add_argument(
-        "--seed", type=whole_number(0), default=0, help="seed for samples and random operators"
+        "--seed",
+        type=whole_number(0),
+        default=0,
+        help="seed for random operators and the samples of modules; torch fixes those of operators",
     )
     flags.add_argument("--jobs", type=whole_number(1), default=2, help="number of worker processes")
     flags.add_argument(

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Seeds the random numbers of the CPU, of the device under test, and of Python."""
-
-import random
+"""Seeds the random numbers of the CPU and of the device under test."""
 
 import torch
 
@@ -16,9 +14,7 @@ def seed_also(device: torch.device) -> None:
 
 
 def seed_generators(seed: int) -> None:
-    """Seeds the generators of the device under test, of the CPU and of Python.
-
-    Some of torch's database entries draw numbers for their samples from Python's generator.
+    """Seeds the generators of the device under test and of the CPU.
 
     For each accelerator that is not initialized, torch.manual_seed also stores the seed and a stack
     trace. That takes longer than a small operator.
@@ -36,4 +32,3 @@ def seed_generators(seed: int) -> None:
         if seed_device is not None:
             seed_device(seed)
     torch.default_generator.manual_seed(seed)
-    random.seed(seed)
