@@ -196,6 +196,25 @@ def test_another_torch(tmp_path: Path) -> None:
     assert "pip install --force-reinstall" not in done.stderr  # the same wheel would not help
 
 
+def test_a_library_of_another_package_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.abc, sys\n"
+        "class Loader(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'torch_openreg._C':\n"
+        "            raise ImportError('libsdk.so.2: cannot open shared object file: '\n"
+        "                              'No such file or directory')\n"
+        "sys.meta_path.insert(0, Loader())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = child.run("import torch; print(torch.ones(2).sum().item())", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2.0\n"
+    assert done.stderr.count("device openreg is not available") == 1
+    assert "needs libsdk.so.2, which is not part of this package: install" in done.stderr
+    assert "pip install --force-reinstall" not in done.stderr
+
+
 def test_another_backend_came_first(tmp_path: Path) -> None:
     # Entry points are called in the order of sys.path, so torch_npu is loaded first.
     (tmp_path / "torch_npu.py").write_text(

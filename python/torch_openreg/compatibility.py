@@ -7,15 +7,16 @@ outdated C library, a wrong architecture. The libraries require no processor fea
 baseline x86-64. torch checks the processor for its own kernels.
 """
 
+import re
 import sys
 from pathlib import Path
 
 import torch
 
-from torch_openreg.name import PACKAGE
+from torch_openreg.name import DEVICE_TYPE, PACKAGE
 from torch_openreg.version import TORCH_VERSION, __version__, python_versions
 
-__all__ = ["IncompatibleError", "require_compatible"]
+__all__ = ["IncompatibleError", "explain_missing_library", "require_compatible"]
 
 
 class IncompatibleError(ImportError):
@@ -44,6 +45,21 @@ def require_compatible(device_type: str) -> None:
     # by them. Allow a second attempt.
     if f"{PACKAGE}._C" not in sys.modules:
         _require_place(device_type)
+
+
+def explain_missing_library(error: ImportError) -> None:
+    """Raise an IncompatibleError if `error` says that a library of another package is missing.
+
+    An example is a library of the device's SDK, which the driver needs. To install this package
+    again would not help.
+    """
+    found = re.match(r"(\S+): cannot open shared object file: No such file", str(error))
+    if found is None or re.match(rf"lib{DEVICE_TYPE}(_\w+)?\.so", found[1]):
+        return
+    raise IncompatibleError(
+        f"{PACKAGE} needs {found[1]}, which is not part of this package: install the software that "
+        "contains it, or add its folder to LD_LIBRARY_PATH"
+    ) from error
 
 
 def _require_python() -> None:

@@ -17,7 +17,7 @@ from torch.utils.backend_registration import (
 )
 from torch_openreg_compile import registration as compiler
 
-from torch_openreg.compatibility import require_compatible
+from torch_openreg.compatibility import explain_missing_library, require_compatible
 from torch_openreg.name import DEVICE_TYPE, PACKAGE
 
 
@@ -31,7 +31,11 @@ def _register() -> None:
     if getattr(getattr(torch, DEVICE_TYPE, None), "__name__", None) == f"{PACKAGE}.openreg":
         return
     require_compatible(DEVICE_TYPE)
-    from torch_openreg import _C, backends, openreg  # loads the libraries
+    try:
+        from torch_openreg import _C, backends, openreg  # loads the libraries
+    except ImportError as error:
+        explain_missing_library(error)
+        raise
     from torch_openreg.distributed import registration as collectives
     from torch_openreg.openreg import dlpack, fakes, out_dtype, tensor_meta
 
