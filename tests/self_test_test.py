@@ -174,9 +174,11 @@ def test_fault_is_found(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert self_test.run(name) == ""
+    assert self_test.run(name) is None
     monkeypatch.setattr(owner, attribute, fault(getattr(owner, attribute)))
-    assert message in self_test.run(name)
+    found = self_test.run(name)
+    assert found is not None
+    assert message in found.message
 
 
 def test_every_check_can_fail() -> None:
@@ -246,9 +248,8 @@ def test_a_feature_that_the_driver_lacks_is_no_failure(
 def test_each_check_has_its_own_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
 
-    def run_check(name: str, _: int) -> str:
+    def run_check(name: str, _: int) -> None:
         events.append(name)
-        return ""
 
     monkeypatch.setattr(self_test, "run", run_check)
     assert program.main([], lambda: events.append("begin")) == 0

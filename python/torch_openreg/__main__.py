@@ -81,24 +81,22 @@ def _examine(report: dict[str, Any], index: int, begin_step: Callable[[], None])
     if not 0 <= index < count:
         raise IndexError(f"device index {index} is out of range: {count} devices")
     report["advice"] = ""
-    for name, (_, advice) in self_test.CHECKS.items():
+    for name in self_test.CHECKS:
         begin_step()
         _say(f"{name:<18}", end="")
         start = time.perf_counter()
-        wrong = lacks = ""
+        failure, lacks = None, ""
         try:
-            wrong = self_test.run(name, index)
+            failure = self_test.run(name, index)
         except NotImplementedError as error:
             lacks = f"not supported by this driver ({error})"
-        if wrong.startswith(NotImplementedError.__name__):
-            advice = self_test.NOT_IMPLEMENTED
         ms = 1e3 * (time.perf_counter() - start)
-        check = {"name": name, "passed": not wrong, "supported": not lacks, "ms": ms}
-        check |= {"message": wrong or lacks, "advice": advice if wrong else ""}
-        report["checks"].append(check)
-        outcome = "FAIL" if wrong else "n/a " if lacks else "PASS"
-        _say(f"{outcome}{ms:10.1f} ms  {wrong or lacks}".rstrip())
-        if wrong:
+        message, advice = failure or (lacks, "")
+        check = {"name": name, "passed": not failure, "supported": not lacks, "ms": ms}
+        report["checks"].append(check | {"message": message, "advice": advice})
+        outcome = "FAIL" if failure else "n/a " if lacks else "PASS"
+        _say(f"{outcome}{ms:10.1f} ms  {message}".rstrip())
+        if failure:
             _say(f"      next: {advice}")
     failed = sum(not check["passed"] for check in report["checks"])
     _say(f"{len(report['checks'])} checks, {failed or 'none'} failed")

@@ -54,7 +54,8 @@ def explain_missing_library(error: ImportError) -> None:
     again would not help.
     """
     found = re.match(r"(\S+): cannot open shared object file: No such file", str(error))
-    if found is None or re.match(rf"lib{DEVICE_TYPE}(_\w+)?\.so", found[1]):
+    # This package's own libraries have no version in their names.
+    if found is None or re.fullmatch(rf"lib{DEVICE_TYPE}(_\w+)?\.so", found[1]):
         return
     raise IncompatibleError(
         f"{PACKAGE} needs {found[1]}, which is not part of this package: install the software that "

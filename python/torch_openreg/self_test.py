@@ -8,6 +8,7 @@ memory.
 
 import gc
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -15,28 +16,39 @@ from torch.nn import functional
 from torch_openreg import openreg
 from torch_openreg.name import DEVICE_TYPE
 
-__all__ = ["CHECKS", "NOT_IMPLEMENTED", "run"]
+__all__ = ["CHECKS", "Failure", "run"]
 
 _BYTES = 1 << 20
 _BUSY_MS = 20
 
 
-def run(name: str, index: int = 0) -> str:
-    """Run one of CHECKS on the device with the given index; return its failure or an empty string.
+class Failure(NamedTuple):
+    """What a check found, and what to do."""
+
+    message: str
+    advice: str
+
+
+def run(name: str, index: int = 0) -> Failure | None:
+    """Run one of CHECKS on the device with the given index; return its failure, if any.
 
     Raises:
         NotImplementedError: if the check requires an optional feature that the driver lacks.
     """
     device = torch.device(DEVICE_TYPE, index)
+    check, advice = CHECKS[name]
     try:
         with openreg.device(device):
-            CHECKS[name][0](device)
+            check(device)
             openreg.synchronize(device)
     except Exception as error:
-        if name in _OPTIONAL and isinstance(error, NotImplementedError):
-            raise
-        return " ".join(f"{type(error).__name__}: {error}".split())  # joins the lines
-    return ""
+        if isinstance(error, NotImplementedError):
+            if name in _OPTIONAL:
+                raise
+            advice = "implement the driver's function, and run the driver's conformance suite"
+        message = " ".join(f"{type(error).__name__}: {error}".split())  # joins the lines
+        return Failure(message, advice)
+    return None
 
 
 def _require(holds: bool, otherwise: str) -> None:
@@ -156,9 +168,6 @@ def _compiler(_: torch.device) -> None:
 _MEMORY = "see docs/memory.md; OPENREG_DEVICE_MEMORY sets the size of a device"
 _STREAMS = "see docs/streams.md; try OPENREG_LAUNCH_BLOCKING=1 to exclude asynchrony as the cause"
 _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/debugging.md)"
-
-#: The advice for a check that fails because the driver lacks a function.
-NOT_IMPLEMENTED = "implement the driver's function, and run the driver's conformance suite"
 
 # Checks of features that a driver of tier 1 lacks (openreg.h). Copies between devices need events.
 _OPTIONAL = frozenset({"pinned memory", "peer copies", "streams", "graphs"})

@@ -96,14 +96,8 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       OPENREG_CHECK(orEventRecord(created, native));
     } else {
       const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;
-      orError_t error =
-          orEventCreateWithFlags(&created, timed ? orEventEnableTiming : orEventDisableTiming);
-      if (error == orSuccess) {
-        error = orEventRecord(created, native);
-        if (error != orSuccess) {
-          (void)orEventDestroy(created);
-        }
-      }
+      const orError_t error = create_recorded_event(
+          &created, native, timed ? orEventEnableTiming : orEventDisableTiming);
       if (!timed && !driver_supports(error)) {
         // The host waits, so that the event, which stays null, counts as complete. torch's autograd
         // engine orders the streams of two devices with such events.

@@ -16,6 +16,7 @@
 
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/event.h"
 #include "runtime/c10/memory_profiling.h"
 #include "runtime/c10/stream.h"
 #include "runtime/device/host_wait.h"
@@ -163,15 +164,12 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
       return false;
     }
     const DeviceScope scope(event.stream.device_index());
+    const orStream_t stream = native_stream(event.stream);
     orEvent_t native = nullptr;
-    orError_t error = orEventCreate(&native);
-    if (error == orSuccess) {
-      event.native.reset(native);
-      error = orEventRecord(native, native_stream(event.stream));
-    }
+    const orError_t error = create_recorded_event(&native, stream);
+    event.native.reset(native);
     if (!driver_supports(error)) {
-      event.native.reset();
-      wait_for(native_stream(event.stream));
+      wait_for(stream);
       event.complete = true;
     }
     return true;

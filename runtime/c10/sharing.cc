@@ -17,6 +17,7 @@
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/event.h"
 #include "runtime/c10/stream.h"
 
 namespace openreg {
@@ -62,13 +63,7 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
   if (error != orSuccess) {
     return error;
   }
-  orEvent_t event = nullptr;
-  error = orEventCreate(&event);
-  if (error == orSuccess) {
-    error = orEventRecord(event, earlier);
-    error = error == orSuccess ? orStreamWaitEvent(later, event, 0) : error;
-    (void)orEventDestroy(event);
-  }
+  error = order_streams(earlier, later);
   (void)orSetDevice(before);
   return error;
 }

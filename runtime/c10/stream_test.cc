@@ -175,6 +175,20 @@ TEST(EventTest, OrdersTwoStreamsOfTwoDevices) {
   EXPECT_TRUE(event.query());
 }
 
+TEST(EventTest, AnEventThatCannotBeRecordedIsNull) {
+  orStream_t destroyed = nullptr;
+  ASSERT_EQ(orStreamCreate(&destroyed), orSuccess);
+  ASSERT_EQ(orStreamDestroy(destroyed), orSuccess);
+  orEvent_t event = nullptr;
+  ASSERT_EQ(orEventCreate(&event), orSuccess);
+  orEvent_t unused = event;
+  EXPECT_EQ(create_recorded_event(&unused, destroyed), orErrorInvalidHandle);
+  EXPECT_EQ(unused, nullptr);
+  EXPECT_EQ(order_streams(destroyed, nullptr), orErrorInvalidHandle);
+  EXPECT_EQ(order_streams(nullptr, destroyed), orErrorInvalidHandle);
+  EXPECT_EQ(orEventDestroy(event), orSuccess);
+}
+
 TEST(EventTest, MeasuresTime) {
   const c10::Stream stream = guard().getNewStream(device(0));
   c10::Event start(kOpenRegType, c10::EventFlag::BACKEND_DEFAULT);

@@ -139,9 +139,8 @@ def bring_up_to_date(root: Path, flags: argparse.Namespace) -> int:
     for line in lines or [f"{flags.out}: up to date"]:
         print(line)
     if lines:
-        first = "resolve the conflicts, which are marked as in a merge of git, and " * bool(
-            changes.conflicts
-        )
+        resolve = "resolve the conflicts, which are marked as in a merge of git, and "
+        first = resolve if changes.conflicts else ""
         print(f"next: {first}commit these files together with tools/generated.*")
     return 1 if changes.conflicts else 0
 
