@@ -52,7 +52,7 @@ def run(folder: Path, *arguments: str, device: str = "cpu") -> tuple[int, dict[s
 # process.
 MODES = """
 import itertools, os, torch
-from torch_device_conformance.comparison.comparison import Entry, Run
+from torch_device_conformance.comparison.entry import (Entry, Run)
 
 class Planted(Entry):
     drawn = False

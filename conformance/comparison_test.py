@@ -13,7 +13,8 @@ from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, ModuleInput
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
-from torch_device_conformance.comparison.comparison import Entry, apart, judge, tolerances
+from torch_device_conformance.comparison.comparison import apart, judge
+from torch_device_conformance.comparison.entry import Entry, tolerances
 from torch_device_conformance.comparison.evidence import AGREES, CPU_FAILS, DIFFERS, Evidence
 from torch_device_conformance.database.modules import Module
 from torch_device_conformance.database.operators import Operator, copy_to

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves
-from torch_device_conformance.comparison.comparison import Run
+from torch_device_conformance.comparison.entry import Run
 from torch_device_conformance.database.operators import (
     STEERED_BY_CPU_TENSORS,
     Attempt,

@@ -16,7 +16,7 @@ from torch.testing._comparison import default_tolerances
 from torch.testing._internal import common_methods_invocations as databases
 from torch.testing._internal.opinfo.core import ForeachFuncInfo, SampleInput
 from torch.utils._pytree import tree_leaves
-from torch_device_conformance.comparison.comparison import Entry, Run, gradients, spread
+from torch_device_conformance.comparison.entry import Entry, Run, gradients, spread
 from torch_device_conformance.comparison.transfer import transfer
 from torch_device_conformance.database.operators import (
     Attempt,

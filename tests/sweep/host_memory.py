@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves
-from torch_device_conformance.comparison.comparison import CPU, Run, settle, spread
+from torch_device_conformance.comparison.entry import CPU, Run, settle, spread
 from torch_device_conformance.database.host_arguments import is_host_argument, placed, positions
 from torch_device_conformance.database.operators import (
     Attempt,

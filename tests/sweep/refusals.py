@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_device_conformance.comparison.comparison import Entry, Run
+from torch_device_conformance.comparison.entry import Entry, Run
 from torch_device_conformance.mode.timing import Watch
 
 # A call that creates its tensors on a given device.

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
-from torch_device_conformance.comparison.comparison import Run, spread
+from torch_device_conformance.comparison.entry import Run, spread
 from torch_device_conformance.database.operators import (
     Attempt,
     changed_tensors,

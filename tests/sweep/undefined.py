@@ -15,14 +15,8 @@ from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch_device_conformance.comparison.comparison import (
-    CPU,
-    Run,
-    describe,
-    random_like,
-    settle,
-    spread,
-)
+from torch_device_conformance.comparison.difference import describe
+from torch_device_conformance.comparison.entry import CPU, Run, random_like, settle, spread
 from torch_device_conformance.comparison.transfer import transfer
 from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import Attempt, differentiable, tensors

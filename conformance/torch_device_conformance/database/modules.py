@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, module_db
 from torch.utils._pytree import tree_flatten
-from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
 from torch_device_conformance.comparison.conditioning import widened
+from torch_device_conformance.comparison.entry import Entry, Run, gradients, tolerances
 from torch_device_conformance.comparison.seeding import seed_generators
 from torch_device_conformance.comparison.transfer import transfer
 

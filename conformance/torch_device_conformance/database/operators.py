@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch_device_conformance.comparison.comparison import (
+from torch_device_conformance.comparison.conditioning import widened
+from torch_device_conformance.comparison.entry import (
     CPU,
     Entry,
     Run,
@@ -20,7 +21,6 @@ from torch_device_conformance.comparison.comparison import (
     synchronize,
     tolerances,
 )
-from torch_device_conformance.comparison.conditioning import widened
 from torch_device_conformance.comparison.seeding import seed_generators
 from torch_device_conformance.comparison.transfer import transfer
 

@@ -14,8 +14,8 @@ from torch.nn.functional import embedding
 from torch.optim import Optimizer
 from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
 from torch.utils._pytree import keystr, tree_flatten_with_path
-from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
 from torch_device_conformance.comparison.conditioning import widened
+from torch_device_conformance.comparison.entry import Entry, Run, gradients, tolerances
 from torch_device_conformance.comparison.transfer import transfer
 
 STEPS = 4

@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
-from torch_device_conformance.comparison.comparison import (
+from torch_device_conformance.comparison.comparison import Depth, judge
+from torch_device_conformance.comparison.entry import (
     CPU,
-    Depth,
     Entry,
     ReferenceError_,
-    judge,
     samples,
     settle,
     synchronize,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import spread
+from torch_device_conformance.comparison.entry import spread
 from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode import autocast_policies as policies
 from torch_device_conformance.mode.autocast_policies import Casts

@@ -11,13 +11,8 @@ import torch
 from torch._dynamo import guards
 from torch._dynamo.utils import counters
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import (
-    CPU,
-    Difference,
-    ReferenceError_,
-    Run,
-    spread,
-)
+from torch_device_conformance.comparison.difference import Difference
+from torch_device_conformance.comparison.entry import CPU, ReferenceError_, Run, spread
 from torch_device_conformance.database.operators import Operator
 
 # With these settings, dynamo captures scalars and shapes that depend on data. By default, they

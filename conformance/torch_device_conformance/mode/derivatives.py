@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import Run, random_like, spread
+from torch_device_conformance.comparison.entry import Run, random_like, spread
 from torch_device_conformance.database.operators import Attempt, changed_tensors, differentiable
 
 

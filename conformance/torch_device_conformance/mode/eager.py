@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import CPU, Run
+from torch_device_conformance.comparison.entry import CPU, Run
 from torch_device_conformance.database.operators import Operator, changed_tensors
 
 

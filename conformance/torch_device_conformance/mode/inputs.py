@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import spread
+from torch_device_conformance.comparison.entry import spread
 from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode.timing import Punctual
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch_device_conformance.comparison.comparison import CPU, Run, describe, settle, spread
+from torch_device_conformance.comparison.difference import describe
+from torch_device_conformance.comparison.entry import CPU, Run, settle, spread
 from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.host_arguments import is_host_argument, placed, positions
 from torch_device_conformance.database.operators import STEERED_BY_CPU_TENSORS, named

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from torch_device_conformance.comparison.comparison import Entry
+from torch_device_conformance.comparison.entry import Entry
 from torch_device_conformance.comparison.wording import use
 from torch_device_conformance.database.modules import modules
 from torch_device_conformance.database.operators import Operator, operators

@@ -3,7 +3,7 @@
 
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import CPU, Run
+from torch_device_conformance.comparison.entry import CPU, Run
 from torch_device_conformance.database.operators import Operator, differentiable
 from torch_device_conformance.subject.delay import keep_busy
 

@@ -7,13 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
-from torch_device_conformance.comparison.comparison import (
-    Run,
-    describe,
-    gradients,
-    settle,
-    synchronize,
-)
+from torch_device_conformance.comparison.difference import describe
+from torch_device_conformance.comparison.entry import Run, gradients, settle, synchronize
 from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.data_errors import depends_on_data
 from torch_device_conformance.database.operators import Attempt

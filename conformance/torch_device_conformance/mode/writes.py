@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch_device_conformance.comparison.comparison import Run, spread, synchronize
+from torch_device_conformance.comparison.entry import Run, spread, synchronize
 from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import (
     changed_tensors,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 from torch.testing._comparison import default_tolerances
 from torch.utils._pytree import tree_leaves, tree_map
-from torch_device_conformance.comparison.comparison import Entry, Run
+from torch_device_conformance.comparison.entry import Entry, Run
 from torch_device_conformance.comparison.seeding import seed_generators
 from torch_device_conformance.comparison.transfer import transfer
 from torch_device_conformance.execution.judge import Judge, Settings
