@@ -123,17 +123,17 @@ void apply_policy(Operator& op, const Call& call, c10::ArrayRef<c10::IValue> arg
       break;
     case FallbackPolicy::kWarn:
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
-        TORCH_WARN("openreg: ", op.name,
-                   " has no device kernel for these arguments (", tensors_in(arguments),
-                   ") and runs on the CPU kernel", wait(op, call),
+        TORCH_WARN("openreg: ", op.name, " has no device kernel for these arguments (",
+                   tensors_in(arguments), ") and runs on the CPU kernel", wait(op, call),
                    ". Warned once per operator; torch.openreg.fallback.report() shows all calls.");
       }
       break;
     case FallbackPolicy::kError:
       TORCH_CHECK_NOT_IMPLEMENTED(
-          false, "openreg: ", op.name,
-          " has no device kernel for these arguments (", tensors_in(arguments),
-          "), and the policy forbids falling back to the CPU kernel: allow it with torch.openreg.fallback.set_policy(\"warn\") or "
+          false, "openreg: ", op.name, " has no device kernel for these arguments (",
+          tensors_in(arguments),
+          "), and the policy forbids falling back to the CPU kernel: allow it with "
+          "torch.openreg.fallback.set_policy(\"warn\") or "
           "OPENREG_FALLBACK=warn in the environment, or run this operator on CPU tensors");
   }
 }

@@ -2,8 +2,12 @@
 //
 // Tests default streams (tier 1), and other streams and host waits (tier 2).
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <stop_token>
+#include <thread>
 
 #include "runtime/device/cts/fixture.h"
 #include "runtime/device/host_wait.h"
@@ -227,6 +231,7 @@ constexpr orHostWaitHooks kHooks{[] {
                                  },
                                  [](void* state) { --*static_cast<std::atomic<int>*>(state); }};
 
+// A wait without hooks would never end. After half a minute, a thread ends it, and the test fails.
 class Tier2HostWaitTest : public Tier2Test {
  protected:
   void SetUp() override {
@@ -237,17 +242,26 @@ class Tier2HostWaitTest : public Tier2Test {
     ASSERT_OK(gate_.Queue(stream_));
     orSetHostWaitHooks(&kHooks);
     EXPECT_EQ(orGetHostWaitHooks(), &kHooks);
+    timeout_ = std::jthread([this](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any().wait_for(lock, stop, std::chrono::seconds(30),
+                                             [] { return false; });
+      gate_.Open();
+    });
   }
   void TearDown() override {
     gate_.Open();  // a test that fails before it waits has not called the hooks
+    timeout_ = {};
     orSetHostWaitHooks(nullptr);
-    EXPECT_GT(hooks_called, 0);
+    EXPECT_GT(hooks_called, 0) << "the host waited without a HostWait object (host_wait.h)";
     EXPECT_EQ(hooks_inside, 0);
     Tier2Test::TearDown();
   }
 
   Gate gate_;
   orStream_t stream_ = nullptr;
+  std::jthread timeout_;
 };
 
 TEST_F(Tier2HostWaitTest, OfAStream) { EXPECT_OK(orStreamSynchronize(stream_)); }
