@@ -16,8 +16,8 @@ namespace openreg {
 
 // Creates an event with `flags` on the current device, which must be that of `stream`, and records
 // it on `stream`. The caller owns `*event`, which is null unless orSuccess is returned.
-OPENREG_API orError_t create_recorded_event(orEvent_t* event, orStream_t stream,
-                                            unsigned flags = orEventDisableTiming);
+orError_t create_recorded_event(orEvent_t* event, orStream_t stream,
+                                unsigned flags = orEventDisableTiming);
 
 // Makes work that is queued later on `later` wait for the work that is already queued on `earlier`.
 // The current device must be that of `earlier`; `later` may belong to another one.
