@@ -85,18 +85,18 @@ void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
   }
 }
 
-occlComm_t ProcessGroupOCCL::connect(const std::string& key, const std::vector<int>& ranks,
-                                     size_t position) {
+occlComm_t ProcessGroupOCCL::connect(c10d::Store& store, const std::string& key,
+                                     const std::vector<int>& ranks, size_t position) {
   const occlConfig_t config{options_->timeout.count(), ranks.data()};
   occlUniqueId id;
   if (position == 0) {
     check_occl(occlGetUniqueId(&id));
     std::vector<uint8_t> bytes(sizeof(id));
     std::memcpy(bytes.data(), &id, sizeof(id));
-    store_->set(key, bytes);
+    store.set(key, bytes);
   } else {
-    store_->wait({key}, options_->timeout);
-    const std::vector<uint8_t> bytes = store_->get(key);
+    store.wait({key}, options_->timeout);
+    const std::vector<uint8_t> bytes = store.get(key);
     TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(id),
                      "occl: the store has no valid communicator id at ", key, ": found ",
                      bytes.size(), " bytes, expected ", sizeof(id));
@@ -113,26 +113,27 @@ std::shared_ptr<Transport> ProcessGroupOCCL::make_transport(c10::Device device,
   std::ostringstream what;
   what << "group " << getGroupUid() << ", rank " << getRank() << ", first collective on " << device
        << " (" << key << "; each rank numbers its devices in the order of their first use)";
+  const c10::intrusive_ptr<c10d::Store> store = separate_client(store_);
   const RendezvousResult rendezvous = run_rendezvous(
-      *store_, key, getRank(), getSize(), machine_identity(), options_->timeout, what.str());
+      *store, key, getRank(), getSize(), machine_identity(), options_->timeout, what.str());
   const Topology topology(rendezvous.notes, getRank());
   const std::string id_key = rendezvous.prefix + "/" + std::to_string(topology.machine);
-  auto local =
-      std::make_unique<LocalTransport>(connect(id_key, topology.local(), topology.position));
+  auto local = std::make_unique<LocalTransport>(
+      connect(*store, id_key, topology.local(), topology.position));
   std::shared_ptr<Transport> transport;
   if (topology.machines.size() == 1) {
     transport = std::move(local);
   } else {
-    auto store = c10::make_intrusive<c10d::PrefixStore>(rendezvous.prefix + "/gloo/", store_);
+    auto prefixed = c10::make_intrusive<c10d::PrefixStore>(rendezvous.prefix + "/gloo/", store);
     transport = std::make_shared<MachineTransport>(
         device, topology, std::move(local),
-        make_gloo(std::move(store), getRank(), getSize(), options_->timeout), options_->timeout);
+        make_gloo(std::move(prefixed), getRank(), getSize(), options_->timeout), options_->timeout);
   }
   // All ranks are connected, so all ranks have read the id.
   if (topology.leads()) {
-    store_->deleteKey(id_key);
+    store->deleteKey(id_key);
   }
-  delete_rendezvous_keys(*store_, key, rendezvous, getRank());
+  delete_rendezvous_keys(*store, key, rendezvous, getRank());
   return transport;
 }
 
@@ -374,10 +375,11 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
   const std::string prefix = "monitored_barrier/" + std::to_string(++monitored_barriers_) + "/";
   const std::vector<uint8_t> token{1};
+  const c10::intrusive_ptr<c10d::Store> store = separate_client(store_);
   if (getRank() != 0) {
-    store_->set(prefix + std::to_string(getRank()), token);
-    store_->wait({prefix + "done"}, timeout);
-    const std::vector<uint8_t> missing = store_->get(prefix + "done");
+    store->set(prefix + std::to_string(getRank()), token);
+    store->wait({prefix + "done"}, timeout);
+    const std::vector<uint8_t> missing = store->get(prefix + "done");
     TORCH_CHECK_WITH(DistBackendError, missing == token,
                      "occl: monitored_barrier failed; rank 0 reported: ",
                      std::string(missing.begin(), missing.end()));
@@ -391,18 +393,18 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
                                    deadline - std::chrono::steady_clock::now()),
                                std::chrono::milliseconds(1));
     try {
-      store_->wait({prefix + std::to_string(rank)}, left);
+      store->wait({prefix + std::to_string(rank)}, left);
     } catch (const std::exception&) {
       missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
   }
   if (missing.empty()) {
-    store_->set(prefix + "done", token);
+    store->set(prefix + "done", token);
     return;
   }
   const std::string text = "rank " + missing + " did not reach monitored_barrier within " +
                            std::to_string(timeout.count()) + " ms";
-  store_->set(prefix + "done", std::vector<uint8_t>(text.begin(), text.end()));
+  store->set(prefix + "done", std::vector<uint8_t>(text.begin(), text.end()));
   TORCH_CHECK_WITH(DistBackendError, false, "occl: ", text);
 }
 

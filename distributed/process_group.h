@@ -159,7 +159,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   std::shared_ptr<Transport> make_transport(c10::Device device, const std::string& key);
   // Creates the communicator of the ranks of one machine. `position` is the index of this rank
   // among `ranks`.
-  occlComm_t connect(const std::string& key, const std::vector<int>& ranks, size_t position);
+  occlComm_t connect(c10d::Store& store, const std::string& key, const std::vector<int>& ranks,
+                     size_t position);
   std::optional<c10::DeviceIndex> first_device();
   // Enqueues an operation, or adds it to the open coalesced block. `peer` is recorded in profiles:
   // it is the root, the other rank of a message, or -1 if there is neither. `parts` contains the

@@ -168,6 +168,14 @@ class Participant {
 
 }  // namespace
 
+c10::intrusive_ptr<c10d::Store> separate_client(const c10::intrusive_ptr<c10d::Store>& store) {
+  try {
+    return store->clone();
+  } catch (const std::exception&) {
+    return store;
+  }
+}
+
 RendezvousResult run_rendezvous(c10d::Store& store, const std::string& prefix, int rank, int size,
                                 const std::string& note, std::chrono::milliseconds timeout,
                                 const std::string& what) {

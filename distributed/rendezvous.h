@@ -19,6 +19,12 @@
 
 namespace openreg {
 
+// Returns a client of the same store for calls that wait. A TCPStore serves one call at a time, so
+// a call that waits for another rank would block the calls of other threads. The other rank may be
+// waiting for one of these. A store that is implemented in Python and has no clone() is returned
+// itself.
+c10::intrusive_ptr<c10d::Store> separate_client(const c10::intrusive_ptr<c10d::Store>& store);
+
 struct RendezvousResult {
   // The prefix of this rendezvous's keys. It is unique: the keys of other rendezvous have different
   // prefixes.

@@ -188,7 +188,8 @@ class Rendezvous {
   RendezvousResult exchange(const std::string& prefix, const std::string& note) const {
     const HostWait wait;
     return run_rendezvous(
-        *members_.store, prefix, members_.rank, members_.size, note, members_.timeout,
+        *separate_client(members_.store), prefix, members_.rank, members_.size, note,
+        members_.timeout,
         "symmetric memory of group " + peers_.group + ", rank " + std::to_string(members_.rank));
   }
 

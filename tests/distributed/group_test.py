@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests groups: subsets of ranks, splits, merges, shrinking, sequence numbers, destruction."""
 
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -53,6 +54,37 @@ def new_groups() -> None:
 
 def test_groups_of_some_ranks() -> None:
     run(4, new_groups)
+
+
+def first_operations_in_two_threads() -> None:
+    """Each rank begins with another group, and waits for the other rank in both threads."""
+    rank = dist.get_rank()
+    store = dist.TCPStore("localhost", 0, is_master=True) if rank == 0 else None
+    port = [store.port if store is not None else 0]
+    dist.broadcast_object_list(port, 0)
+    if store is None:
+        store = dist.TCPStore("localhost", port[0])
+    dist.destroy_process_group()
+    dist.init_process_group(
+        "occl", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=20)
+    )
+    groups = [dist.new_group(), dist.new_group()]
+    tensors = [ones(), ones()]
+    threads = [
+        threading.Thread(target=dist.all_reduce, args=(tensors[n],), kwargs={"group": groups[n]})
+        for n in (rank, 1 - rank)
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    assert all(tensor.eq(2).all() for tensor in tensors)
+    dist.barrier()
+
+
+def test_groups_connect_in_different_orders_in_two_threads() -> None:
+    run(2, first_operations_in_two_threads)
 
 
 def splits() -> None:
