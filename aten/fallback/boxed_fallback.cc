@@ -86,8 +86,9 @@ void register_at_first_use() {
 void fall_back(const FallbackKind& kind, Operator& op, const c10::OperatorHandle& handle,
                torch::jit::Stack* stack) {
   const auto start = std::chrono::steady_clock::now();
-  const Call call = inspect(op, *stack, stack->size() - handle.schema().arguments().size());
-  apply_policy(op, call, kind.wait);
+  const size_t count = handle.schema().arguments().size();
+  const Call call = inspect(op, *stack, stack->size() - count);
+  apply_policy(op, call, torch::jit::last(*stack, count), kind.wait);
   TORCH_CHECK_NOT_IMPLEMENTED(
       call.has_parts || handle.hasComputedKernelForDispatchKey(DispatchKey::CPU), "Could not run '",
       op.name,

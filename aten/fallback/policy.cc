@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten/fallback/policy.h"
 
+#include <c10/core/Layout.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/StringUtil.h>
+
 #include <array>
 #include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "aten/fallback/boxed_tensors.h"
 #include "aten/fallback/fallback.h"
 #include "aten/fallback/setting.h"
 
@@ -68,6 +73,29 @@ constexpr Irreplaceable kIrreplaceable[] = {
     {"aten::view_as_real", kView},
 };
 
+// Returns dtype, size and layout of each tensor among the arguments, such as "float64[3, 4]".
+std::string tensors_in(c10::ArrayRef<c10::IValue> arguments) {
+  std::string result;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) {
+        return;
+      }
+      result += result.empty() ? "" : ", ";
+      result += c10::getDtypeNames(tensor.scalar_type()).first;
+      if (tensor.is_nested()) {
+        result += " nested";
+        return;
+      }
+      result += c10::str(tensor.sizes());
+      if (tensor.layout() != c10::kStrided) {
+        result += c10::str(" ", tensor.layout());
+      }
+    });
+  }
+  return result;
+}
+
 }  // namespace
 
 const char* reason_against_fallback(std::string_view name) {
@@ -79,7 +107,7 @@ const char* reason_against_fallback(std::string_view name) {
   return nullptr;
 }
 
-void apply_policy(Operator& op, const Call& call,
+void apply_policy(Operator& op, const Call& call, c10::ArrayRef<c10::IValue> arguments,
                   const char* (*wait)(const Operator&, const Call&)) {
   // Tensors with parts (sparse, quantized, nested) are an exception: a view of one has the same
   // parts, and a sparse tensor may get new parts.
@@ -95,17 +123,17 @@ void apply_policy(Operator& op, const Call& call,
       break;
     case FallbackPolicy::kWarn:
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
-        TORCH_WARN("openreg: ", op.name,
-                   " has no device kernel for these arguments and runs on the CPU kernel",
-                   wait(op, call),
+        TORCH_WARN("openreg: ", op.name, " has no device kernel for these arguments (",
+                   tensors_in(arguments), ") and runs on the CPU kernel", wait(op, call),
                    ". Warned once per operator; torch.openreg.fallback.report() shows all calls.");
       }
       break;
     case FallbackPolicy::kError:
       TORCH_CHECK_NOT_IMPLEMENTED(
-          false, "openreg: ", op.name,
-          " has no device kernel for these arguments, and the policy forbids falling back to the "
-          "CPU kernel: allow it with torch.openreg.fallback.set_policy(\"warn\") or "
+          false, "openreg: ", op.name, " has no device kernel for these arguments (",
+          tensors_in(arguments),
+          "), and the policy forbids falling back to the CPU kernel: allow it with "
+          "torch.openreg.fallback.set_policy(\"warn\") or "
           "OPENREG_FALLBACK=warn in the environment, or run this operator on CPU tensors");
   }
 }

@@ -11,6 +11,7 @@
 #include "aten/tensors/host_tensor.h"
 #include "aten/tensors/tensor.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/event.h"
 #include "runtime/c10/host_allocator.h"
 #include "runtime/c10/stream.h"
 #include "runtime/diagnostics/implicit_wait.h"
@@ -37,27 +38,19 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
   synchronize_stream(current_native_stream(device));
 }
 
-// Makes work that is queued later on the stream of `later` wait for the work that is already queued
-// on the stream of `earlier`.
-void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
+// Makes work that is queued later on the current stream of `later` wait for the work that is
+// already queued on that of `earlier`.
+void order_devices(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   const orStream_t first = current_native_stream(earlier);
+  const orStream_t second = current_native_stream(later);
   if (C10_UNLIKELY(sanitizes_streams())) {
-    sanitize_order(first, current_native_stream(later));
+    sanitize_order(first, second);
   }
   if (!is_capturing(first) && orStreamQuery(first) == orSuccess) {
     return;
   }
   const DeviceScope scope(earlier);
-  orEvent_t event = nullptr;
-  orError_t error = orEventCreate(&event);
-  if (error == orSuccess) {
-    error = orEventRecord(event, first);
-    if (error == orSuccess) {
-      error = orStreamWaitEvent(current_native_stream(later), event, 0);
-    }
-    (void)orEventDestroy(event);  // a pending wait keeps the event alive
-  }
-  if (!driver_supports(error)) {
+  if (!driver_supports(order_streams(first, second))) {
     announce_wait(kName, "it copies between devices, and this driver has no events", earlier);
     synchronize_stream(first);
   }
@@ -66,9 +59,9 @@ void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
 void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   const c10::DeviceIndex from = src.get_device();
   const c10::DeviceIndex to = dst.get_device();
-  order_streams(to, from);
+  order_devices(to, from);
   queue_copy(from, dst, src);
-  order_streams(from, to);
+  order_devices(from, to);
 }
 
 // Returns the pinned tensor that a queued copy uses. The allocator keeps the memory until the

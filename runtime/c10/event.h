@@ -21,7 +21,7 @@ orError_t create_recorded_event(orEvent_t* event, orStream_t stream,
 
 // Makes work that is queued later on `later` wait for the work that is already queued on `earlier`.
 // The current device must be that of `earlier`; `later` may belong to another one.
-orError_t order_streams(orStream_t earlier, orStream_t later);
+OPENREG_API orError_t order_streams(orStream_t earlier, orStream_t later);
 
 // Makes `event` the owner of `native`, an event on `device`. `event` must never have been recorded.
 // A c10::Event has no other way to obtain an event of another process. Does not record anything.

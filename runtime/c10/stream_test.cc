@@ -175,6 +175,15 @@ TEST(EventTest, OrdersTwoStreamsOfTwoDevices) {
   EXPECT_TRUE(event.query());
 }
 
+TEST(EventTest, OrderingReturnsTheDriversError) {
+  orStream_t destroyed = nullptr;
+  ASSERT_EQ(orStreamCreate(&destroyed), orSuccess);
+  ASSERT_EQ(orStreamDestroy(destroyed), orSuccess);
+  EXPECT_EQ(order_streams(destroyed, nullptr), orErrorInvalidHandle);
+  EXPECT_EQ(order_streams(nullptr, destroyed), orErrorInvalidHandle);
+  EXPECT_EQ(order_streams(nullptr, nullptr), orSuccess);
+}
+
 TEST(EventTest, MeasuresTime) {
   const c10::Stream stream = guard().getNewStream(device(0));
   c10::Event start(kOpenRegType, c10::EventFlag::BACKEND_DEFAULT);
