@@ -4,7 +4,8 @@
 from pathlib import Path
 
 import pytest
-from torch_openreg_compile.options import REWRITES, SIMPLIFICATIONS, Options, parse
+from torch_openreg_compile.options import Options, parse
+from torch_openreg_compile.passes.order import REWRITES, SIMPLIFICATIONS
 
 
 def test_defaults() -> None:

@@ -15,7 +15,8 @@ from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExp
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 from torch_openreg_compile.aten_graph import lower
-from torch_openreg_compile.options import REWRITES, Options
+from torch_openreg_compile.options import Options
+from torch_openreg_compile.passes.order import REWRITES
 from torch_openreg_compile.passes.rewriting import Call, Rewrite
 from torch_openreg_compile.pipeline import apply, rewrites
 

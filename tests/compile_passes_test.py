@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from openreg_graph import log
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch_openreg_compile.options import REWRITES
+from torch_openreg_compile.passes.order import REWRITES
 
 DEVICE = "openreg"
 

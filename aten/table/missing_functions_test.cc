@@ -199,6 +199,20 @@ TEST_P(MissingEventsTest, EventsThatMeasureTimeAreNotSupported) {
   }
 }
 
+// The wrapped function stores no text, so the message names it.
+TEST(MissingFunctionsTest, AnErrorWithoutATextNamesTheFunction) {
+  c10::Event event(kOpenRegType);
+  event.record(current_stream(0));
+  const Missing records(lacks_records);
+  try {
+    event.record(current_stream(0));
+    FAIL() << "the event was recorded again";
+  } catch (const c10::NotImplementedError& error) {
+    EXPECT_THAT(error.what_without_backtrace(),
+                AllOf(HasSubstr("orEventRecord returned "), HasSubstr("without a message")));
+  }
+}
+
 }  // namespace
 }  // namespace openreg
 

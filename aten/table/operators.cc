@@ -28,7 +28,7 @@
 
 #include "aten/fallback/host_fallback.h"
 #include "aten/tensors/copy.h"
-#include "aten/tensors/host_copy.h"
+#include "aten/tensors/copy_through_host.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"

@@ -7,7 +7,7 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
-#include "aten/tensors/host_copy.h"
+#include "aten/tensors/copy_through_host.h"
 #include "aten/tensors/host_tensor.h"
 #include "aten/tensors/tensor.h"
 #include "runtime/c10/error.h"

@@ -17,7 +17,7 @@
 //                        memory with non_blocking.
 //
 // The copy kernel moves the elements. Without one, the driver copies between contiguous tensors of
-// the same dtype, and all other copies go through the host (host_copy.h). A vendor can start
+// the same dtype, and all other copies go through the host (copy_through_host.h). A vendor can start
 // without a copy kernel and register one later.
 //
 // Any thread may copy.

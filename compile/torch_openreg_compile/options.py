@@ -7,11 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-#: Passes that run before autograd. Each replaces several operators with one.
-REWRITES = ("silu", "gelu", "layer_norm", "rms_norm", "softmax", "attention")
-
-#: Passes that run on the forward and backward graphs.
-SIMPLIFICATIONS = ("fold", "cse", "dead_code")
+from torch_openreg_compile.passes.order import REWRITES, SIMPLIFICATIONS
 
 #: The ways to run a graph after the passes.
 COMPILERS = ("eager", "inductor", "graph")

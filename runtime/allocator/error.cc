@@ -78,11 +78,13 @@ std::string describe(const OutOfMemoryError::Figures& figures) {
 
 }  // namespace
 
-std::string driver_text(orError_t error) {
+std::string driver_text(orError_t error, std::string_view call) {
   std::string text = orGetLastErrorDetail();
   // If the driver has not stored this error, its last text belongs to an earlier error.
   if (text.empty() || orPeekAtLastError() != error) {
-    text = std::string("the driver returned ") + orGetErrorName(error) + " (" +
+    const size_t end = call.find('(');
+    const std::string_view function = end == call.npos ? "the driver" : call.substr(0, end);
+    text = std::string(function) + " returned " + orGetErrorName(error) + " (" +
            orGetErrorString(error) +
            ") without a message. Each function that fails must store one; the conformance suite of "
            "the driver shows which function does not";

@@ -22,11 +22,11 @@ void set_kernel_exception_hook(RethrowKernelException rethrow) {
   rethrow_kernel_exception.store(rethrow, std::memory_order_release);
 }
 
-void throw_error(orError_t error) {
+void throw_error(orError_t error, const char* call) {
   while (error == orErrorShutdown && ends_on_another_thread()) {
     (void)::pause();  // wait until the process exits; a signal may end a single pause()
   }
-  const std::string detail = allocator::driver_text(error);
+  const std::string detail = allocator::driver_text(error, call);
   if (error == orErrorLaunchFailure) {
     if (const RethrowKernelException rethrow =
             rethrow_kernel_exception.load(std::memory_order_acquire);

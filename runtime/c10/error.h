@@ -23,7 +23,9 @@ namespace openreg {
 //   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError) with torch's own message
 //   others                c10::AcceleratorError (torch.AcceleratorError, a RuntimeError) with
 //                         `error` as its error_code
-[[noreturn]] OPENREG_API void throw_error(orError_t error);
+// If the driver stored no text for the error, the text names the function in `call`, the source
+// text of the call.
+[[noreturn]] OPENREG_API void throw_error(orError_t error, const char* call = "");
 
 // A hook that throw_error() calls for a kernel error. It throws the kernel's exception, or returns
 // if there is none. A process has at most one hook; a static initializer registers it.
@@ -42,7 +44,7 @@ OPENREG_API bool driver_supports(orError_t error);
   do {                                              \
     const orError_t openreg_error = (EXPR);         \
     if (C10_UNLIKELY(openreg_error != orSuccess)) { \
-      ::openreg::throw_error(openreg_error);        \
+      ::openreg::throw_error(openreg_error, #EXPR); \
     }                                               \
   } while (0)
 

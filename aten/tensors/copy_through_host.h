@@ -5,8 +5,8 @@
 // broadcasts on the CPU. Only the bytes between the first and the last element of a tensor are
 // copied. If the destination has gaps, it is read first, so that the gaps keep their contents. Any
 // thread may call these functions.
-#ifndef ATEN_TENSORS_HOST_COPY_H_
-#define ATEN_TENSORS_HOST_COPY_H_
+#ifndef ATEN_TENSORS_COPY_THROUGH_HOST_H_
+#define ATEN_TENSORS_COPY_THROUGH_HOST_H_
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -22,4 +22,4 @@ at::Scalar read_scalar_through_host(const at::Tensor& self);
 
 }  // namespace openreg
 
-#endif  // ATEN_TENSORS_HOST_COPY_H_
+#endif  // ATEN_TENSORS_COPY_THROUGH_HOST_H_
