@@ -141,6 +141,7 @@ class Rendezvous {
   Rendezvous(const SymmetricPiece& mine, std::string group)
       : mine_(mine),
         members_(members_of(group)),
+        client_(separate_client(members_.store)),
         prefix_(History::get().next_prefix(group, members_.store)) {
     peers_.group = std::move(group);
     peers_.rank = members_.rank;
@@ -188,8 +189,7 @@ class Rendezvous {
   RendezvousResult exchange(const std::string& prefix, const std::string& note) const {
     const HostWait wait;
     return run_rendezvous(
-        *separate_client(members_.store), prefix, members_.rank, members_.size, note,
-        members_.timeout,
+        *client_, prefix, members_.rank, members_.size, note, members_.timeout,
         "symmetric memory of group " + peers_.group + ", rank " + std::to_string(members_.rank));
   }
 
@@ -296,6 +296,7 @@ class Rendezvous {
 
   const SymmetricPiece mine_;
   const Members members_;
+  const c10::intrusive_ptr<c10d::Store> client_;
   const std::string prefix_;
   SymmetricPeers peers_;
 };

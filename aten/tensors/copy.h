@@ -17,8 +17,8 @@
 //                        memory with non_blocking.
 //
 // The copy kernel moves the elements. Without one, the driver copies between contiguous tensors of
-// the same dtype, and all other copies go through the host (copy_through_host.h). A vendor can start
-// without a copy kernel and register one later.
+// the same dtype, and all other copies go through the host (copy_through_host.h). A vendor can
+// start without a copy kernel and register one later.
 //
 // Any thread may copy.
 #ifndef ATEN_TENSORS_COPY_H_

@@ -17,8 +17,8 @@
 namespace openreg::allocator {
 
 // Returns the driver's text for `error`, which a driver call on this thread has just returned. If
-// the driver stored no text for it, the text names the error code, and the function if `call` is the
-// source text of the call, such as "orEventRecord(event, stream)".
+// the driver stored no text for it, the text names the error code, and the function if `call` is
+// the source text of the call, such as "orEventRecord(event, stream)".
 OPENREG_API std::string driver_text(orError_t error, std::string_view call = {});
 
 class OPENREG_API Error : public std::runtime_error {

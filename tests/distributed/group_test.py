@@ -87,6 +87,55 @@ def test_groups_connect_in_different_orders_in_two_threads() -> None:
     run(2, first_operations_in_two_threads)
 
 
+class PythonStore(dist.Store):
+    """A store of one rank, implemented in Python. Torch does not keep the object alive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: bytes) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        assert self.check(keys)
+
+    def deleteKey(self, key: str) -> bool:  # noqa: N802
+        return self.values.pop(key, None) is not None
+
+
+class UnreachableStore(PythonStore):
+    """A store that accepts no further clients."""
+
+    def clone(self) -> dist.Store:
+        raise ConnectionError("the server accepts no further clients")
+
+
+def first_operation_with_store(store: PythonStore) -> torch.Tensor:
+    dist.destroy_process_group()
+    dist.init_process_group("occl", store=store, rank=0, world_size=1)
+    tensor = ones()
+    dist.all_reduce(tensor)
+    return tensor
+
+
+def python_stores() -> None:
+    assert first_operation_with_store(PythonStore()).eq(1).all()
+    # Waiting through the same client could block other threads for ever.
+    with pytest.raises(ConnectionError, match="no further clients"):
+        first_operation_with_store(UnreachableStore())
+
+
+def test_a_python_store_may_lack_clone_but_its_errors_are_raised() -> None:
+    run(1, python_stores)
+
+
 def splits() -> None:
     rank = dist.get_rank()
     group = dist.split_group(split_ranks=[[0, 2], [1, 3]], timeout=timedelta(seconds=20))
