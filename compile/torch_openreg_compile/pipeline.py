@@ -22,11 +22,18 @@ from torch._inductor.custom_graph_pass import (
 )
 from torch._inductor.utils import count_tangents
 
-from torch_openreg_compile import dead_code, graph_policy, options
+from torch_openreg_compile import dead_code, graph_policy
 from torch_openreg_compile.aten_graph import lower
 from torch_openreg_compile.debugging import Report
 from torch_openreg_compile.options import Options
-from torch_openreg_compile.passes import aliasing, constants, folding, rewriting, subexpressions
+from torch_openreg_compile.passes import (
+    aliasing,
+    constants,
+    folding,
+    order,
+    rewriting,
+    subexpressions,
+)
 from torch_openreg_compile.passes.attention import Attention
 from torch_openreg_compile.passes.gelu import GELU
 from torch_openreg_compile.passes.layer_norm import LayerNorm
@@ -47,7 +54,7 @@ def _eliminate_dead_code(gm: fx.GraphModule) -> list[str]:
 
 def rewrites(chosen: Options) -> list[Pass]:
     """Return the selected passes that run before autograd, in the order of the option."""
-    return [_REWRITES[name]() for name in chosen.passes if name in options.REWRITES]
+    return [_REWRITES[name]() for name in chosen.passes if name in order.REWRITES]
 
 
 def simplifications(chosen: Options) -> list[Pass]:
@@ -57,7 +64,7 @@ def simplifications(chosen: Options) -> list[Pass]:
         "cse": subexpressions.eliminate,
         "dead_code": _eliminate_dead_code,
     }
-    return [known[name] for name in chosen.passes if name in options.SIMPLIFICATIONS]
+    return [known[name] for name in chosen.passes if name in order.SIMPLIFICATIONS]
 
 
 def apply(passes: Sequence[Pass], gm: fx.GraphModule) -> list[str]:

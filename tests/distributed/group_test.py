@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from tests.distributed.ranks import Group, run
 
@@ -87,14 +88,15 @@ def test_groups_connect_in_different_orders_in_two_threads() -> None:
     run(2, first_operations_in_two_threads)
 
 
-class PythonStore(dist.Store):
+class PythonStore(Store):
     """A store of one rank, implemented in Python. Torch does not keep the object alive."""
 
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[str, bytes] = {}
 
-    def set(self, key: str, value: bytes) -> None:
+    # Torch calls it with bytes, although the declaration in its stub says str.
+    def set(self, key: str, value: bytes) -> None:  # type: ignore[override]
         self.values[key] = value
 
     def get(self, key: str) -> bytes:
@@ -106,14 +108,14 @@ class PythonStore(dist.Store):
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         assert self.check(keys)
 
-    def deleteKey(self, key: str) -> bool:  # noqa: N802
+    def deleteKey(self, key: str) -> bool:
         return self.values.pop(key, None) is not None
 
 
 class UnreachableStore(PythonStore):
     """A store that accepts no further clients."""
 
-    def clone(self) -> dist.Store:
+    def clone(self) -> Store:
         raise ConnectionError("the server accepts no further clients")
 
 
@@ -127,7 +129,7 @@ def first_operation_with_store(store: PythonStore) -> torch.Tensor:
 
 def python_stores() -> None:
     assert first_operation_with_store(PythonStore()).eq(1).all()
-    # Waiting through the same client could block other threads for ever.
+    # Waiting through the same client could block other threads forever.
     with pytest.raises(ConnectionError, match="no further clients"):
         first_operation_with_store(UnreachableStore())
 
