@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,8 +14,6 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6f63636c00000001;  // "occl", version 1
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-// The interval between checks whether another rank is alive.
-constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
 // The internal structure of an occlUniqueId.
 struct Id {
@@ -24,51 +21,6 @@ struct Id {
   orIpcFileHandle segment;
 };
 static_assert(sizeof(Id) <= sizeof(occlUniqueId));
-
-const char* OperationName(Operation operation) {
-  switch (operation) {
-    case Operation::kNone:
-      return "nothing";
-    case Operation::kAllReduce:
-      return "all-reduce";
-    case Operation::kBroadcast:
-      return "broadcast";
-    case Operation::kReduce:
-      return "reduce";
-    case Operation::kAllGather:
-      return "all-gather";
-    case Operation::kReduceScatter:
-      return "reduce-scatter";
-    case Operation::kAllToAll:
-      return "all-to-all";
-    case Operation::kGather:
-      return "gather";
-    case Operation::kScatter:
-      return "scatter";
-    case Operation::kBarrier:
-      return "barrier";
-    case Operation::kSend:
-      return "send";
-    case Operation::kReceive:
-      return "receive";
-    case Operation::kSplit:
-      return "split";
-    case Operation::kSuspend:
-      return "suspend";
-  }
-  return "unknown operation";
-}
-
-const char* OpName(occlRedOp_t op) {
-  static constexpr const char* kNames[] = {"sum",     "product", "maximum", "minimum",
-                                           "average", "and",     "or",      "xor"};
-  return op < occlNumOps ? kNames[op] : "scaled sum";
-}
-
-bool Agree(const Descriptor& one, const Descriptor& other) {
-  return one.operation == other.operation && one.type == other.type && one.op == other.op &&
-         one.root == other.root && one.count == other.count;
-}
 
 // A segment that this process has created for an id. The process keeps it until all ranks have
 // joined.
@@ -85,12 +37,6 @@ std::vector<Rendezvous>& Rendezvouses() {
   static auto& all = *new std::vector<Rendezvous>;
   return all;
 }
-
-// True when this process is exiting. Kernels must then stop waiting.
-std::atomic<bool> exiting{false};
-struct ExitWatcher {
-  ~ExitWatcher() { exiting = true; }
-};
 
 }  // namespace
 
@@ -155,8 +101,7 @@ Status Communicator::MakeId(occlUniqueId* id) {
 
 Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occlConfig_t& config,
                           std::shared_ptr<Communicator>* joined) {
-  static const ExitWatcher
-      watcher;  // created after the device's exit handler, so destroyed before it runs
+  WatchExit();
   Id content;
   std::memcpy(&content, id.internal, sizeof(content));
   if (content.magic != kMagic) {
@@ -362,140 +307,6 @@ occlMemoryStats_t Communicator::MemoryStats() {
   }
   stats.suspended = suspended_ ? 1 : 0;
   return stats;
-}
-
-// -------------------------------------------------------------------------------- synchronization
-
-Clock::time_point Communicator::Deadline() const {
-  return Clock::now() + std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
-}
-
-Status Communicator::WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
-                               Clock::time_point deadline,
-                               const std::function<std::string()>& what) {
-  if (Spin(done)) {
-    return {};
-  }
-  Segment& shared = *segment();
-  for (;;) {
-    const uint32_t epoch = shared.changes.epoch.load(std::memory_order_seq_cst);
-    if (done()) {
-      return {};
-    }
-    if (const Status ended = Ended(); !ended.ok()) {
-      return ended;
-    }
-    if (exiting.load()) {
-      return Error(occlAborted, "this process is exiting");
-    }
-    if (const int missed = who(); missed >= 0) {
-      const RankState& state = shared.states[missed];
-      int there = 0;
-      // `done` is checked again below, because the rank may have arrived at the barrier before it
-      // left.
-      const bool left = state.presence.load() == RankState::kLeft;
-      const bool gone = !left && orIpcFileIsThere(&there, &state.device) == orSuccess && there == 0;
-      if ((left || gone) && !done()) {
-        return Error(occlRemoteError, (left ? Name(missed) + " has destroyed its communicator"
-                                            : "the process of " + Name(missed) + " has exited") +
-                                          ": " + what());
-      }
-    }
-    if (Clock::now() >= deadline) {
-      return Error(
-          occlTimeout,
-          what() + " within " + std::to_string(timeout_.load(std::memory_order_relaxed)) + " ms");
-    }
-    (void)shared.changes.Wait(epoch, kPollInterval);
-  }
-}
-
-int Communicator::Label(int rank) const {
-  return labels_.empty() ? rank : labels_[static_cast<size_t>(rank)];
-}
-
-std::string Communicator::Name(int rank) const { return "rank " + std::to_string(Label(rank)); }
-
-std::string Communicator::Describe(const Descriptor& descriptor) const {
-  std::string text = OperationName(descriptor.operation);
-  if (descriptor.operation == Operation::kBarrier || descriptor.operation == Operation::kSplit ||
-      descriptor.operation == Operation::kSuspend) {
-    return text;
-  }
-  text += std::string(" of ") + TypeName(descriptor.type) + "[" + std::to_string(descriptor.count) +
-          "]";
-  if (descriptor.operation == Operation::kAllReduce || descriptor.operation == Operation::kReduce ||
-      descriptor.operation == Operation::kReduceScatter) {
-    text += std::string(", ") + OpName(descriptor.op);
-  }
-  if (descriptor.root >= 0) {
-    text += ", root " + std::to_string(Label(descriptor.root));
-  }
-  return text;
-}
-
-std::string Communicator::DescribeLate(int rank) const {
-  return Name(rank) + " did not reach the " +
-         OperationName(segment()->states[rank_].descriptors[barriers_ % 2].operation);
-}
-
-Status Communicator::Arrive(Clock::time_point deadline) {
-  const uint64_t barrier = ++barriers_;
-  segment()->states[rank_].arrived.store(barrier, std::memory_order_seq_cst);
-  // The last rank to arrive wakes the sleeping ranks. A spinning rank may already be at the next
-  // barrier.
-  if (segment()->arrivals.fetch_add(1) + 1 >= barrier * static_cast<uint64_t>(ranks_)) {
-    Notify();
-  }
-  int missed = 0;
-  const auto all_arrived = [&] {
-    for (; missed < ranks_; ++missed) {
-      if (segment()->states[missed].arrived.load(std::memory_order_acquire) < barrier) {
-        return false;
-      }
-    }
-    return true;
-  };
-  return WaitUntil(
-      all_arrived, [&] { return missed < ranks_ ? missed : -1; }, deadline,
-      [&] { return DescribeLate(missed); });
-}
-
-Status Communicator::CheckedBarrier(const Descriptor& mine, Clock::time_point deadline) {
-  if (const Status ended = Ended(); !ended.ok()) {
-    return ended;
-  }
-  segment()->states[rank_].descriptors[(barriers_ + 1) % 2] = mine;
-  if (const Status status = Arrive(deadline); !status.ok()) {
-    return End(status.result, status.text);
-  }
-  if (const Status status = CheckAgreement(mine); !status.ok()) {
-    return End(status.result, status.text);
-  }
-  return {};
-}
-
-Status Communicator::Barrier(Clock::time_point deadline) {
-  // Copy the descriptor to the slot of the next barrier, so that a rank that reads it after that
-  // barrier finds the operation in progress.
-  RankState& state = segment()->states[rank_];
-  state.descriptors[(barriers_ + 1) % 2] = state.descriptors[barriers_ % 2];
-  const Status status = Arrive(deadline);
-  return status.ok() ? status : End(status.result, status.text);
-}
-
-Status Communicator::CheckAgreement(const Descriptor& mine) const {
-  for (int other = 0; other < ranks_; ++other) {
-    const Descriptor& theirs = LastDescriptor(other);
-    if (!Agree(mine, theirs)) {
-      const int first = std::min(rank_, other), second = std::max(rank_, other);
-      return Error(occlInvalidUsage, "ranks called different operations: " + Name(first) +
-                                         " called " + Describe(first == rank_ ? mine : theirs) +
-                                         ", but " + Name(second) + " called " +
-                                         Describe(second == rank_ ? mine : theirs));
-    }
-  }
-  return {};
 }
 
 // ---------------------------------------------------------------------------------- enqueueing

@@ -166,6 +166,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator() = default;
   Segment* segment() const { return reinterpret_cast<Segment*>(file_.memory()); }
   Status MapDevices();
+  // Makes waits end when this process exits.
+  static void WatchExit();
   Status Arrive(Clock::time_point deadline);
   Status CheckAgreement(const Descriptor& mine) const;
   std::string DescribeLate(int rank) const;
