@@ -8,7 +8,7 @@ so they are built once.
 load("@python//:defs.bzl", "EXT_SUFFIX", "RELEASE", "WHEEL_TAG")
 load("@pythons//:defs.bzl", "RELEASES")
 load("//tools:cc.bzl", "TORCH_COPTS", "openreg_shared_object")
-load("//tools:package.bzl", "wheel")
+load("//tools/wheel:wheel.bzl", "wheel")
 
 def _for_release(text, release):
     """Returns a file name or tag of @python's release as it is for another one."""

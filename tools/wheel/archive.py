@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Packs a wheel (PEP 427): archive.py CONTENTS.json OUT.whl
 
-The rule `wheel` of //tools:package.bzl writes CONTENTS.json. The bytes of the wheel depend only on
+The rule `wheel` of wheel.bzl writes CONTENTS.json. The bytes of the wheel depend only on
 the names and contents of the files, because members are sorted, and their times and modes are
 fixed.
 """
