@@ -32,6 +32,7 @@ FILES = [
     "torch_openreg_compile/passes/folding.py",
     "torch_openreg_compile/passes/gelu.py",
     "torch_openreg_compile/passes/layer_norm.py",
+    "torch_openreg_compile/passes/order.py",
     "torch_openreg_compile/passes/rewriting.py",
     "torch_openreg_compile/passes/rms_norm.py",
     "torch_openreg_compile/passes/silu.py",
