@@ -544,3 +544,48 @@ def test_elements_under_a_mask_are_written_without_a_wait() -> None:
     assert torch.equal(y.cpu(), x)
     with pytest.raises(IndexError, match="does not match the shape of the indexed tensor"):
         y[torch.ones(3, dtype=torch.bool, device=DEVICE)] = 1
+
+
+# Uses of a tensor of three elements whose storage has lost its memory.
+USES: dict[str, Callable[[Tensor], object]] = {
+    "cpu": lambda x: x.cpu(),
+    "cpu into pinned memory": lambda x: torch.empty(3, pin_memory=True).copy_(x, non_blocking=True),
+    "to another device": lambda x: x.to(f"openreg:{torch.openreg.device_count() - 1}", copy=True),
+    "double": lambda x: x.double(),
+    "item": lambda x: x[0].item(),
+    "tolist": lambda x: x.tolist(),
+    "repr": repr,
+    "clone": lambda x: x.clone(),
+    "copy_": lambda x: x.copy_(ones(3)),
+    "copy_ from the CPU": lambda x: x.copy_(torch.ones(3)),
+    "fill_": lambda x: x.fill_(2),
+    "uniform_": lambda x: x.uniform_(),
+    "add": lambda x: x + 1,
+    "add_": lambda x: x.add_(1),
+    "add with out": lambda x: torch.add(ones(3), 1, out=x),
+    "add as the second operand": lambda x: ones(3) + x,
+    "sum": lambda x: x.sum(),
+    "mv": lambda x: torch.mv(ones(2, 3), x),
+    "index": lambda x: x[torch.tensor([0, 2], device=DEVICE)],
+    "sort": lambda x: x.sort(),
+    "fallback": lambda x: torch.special.bessel_j0(x),
+    "foreach": lambda x: torch._foreach_add_([x, ones(3)], 1),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+def test_a_tensor_whose_storage_has_no_memory_is_refused(use: Callable[[Tensor], object]) -> None:
+    x = ones(3)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match=r"storage of 0 bytes|data is not allocated|unallocated"):
+        use(x)
+    torch.accelerator.synchronize(DEVICE)  # raises if an error is pending
+    x.untyped_storage().resize_(12)
+    assert x.copy_(ones(3)).tolist() == [1, 1, 1]
+
+
+def test_a_tensor_without_elements_needs_no_memory() -> None:
+    x = ones(2, 0)
+    x.untyped_storage().resize_(0)
+    assert (x + 1).sum().item() == 0
+    assert x.cpu().shape == x.clone().shape == (2, 0)

@@ -517,6 +517,16 @@ def test_shared_state() -> None:
         first.graphsafe_set_state(torch.Generator())
 
 
+def test_operators_without_elements_draw_nothing() -> None:
+    generator = torch.Generator(device=LAST).manual_seed(3)
+    for shape in ((0,), (2, 0)):
+        torch.rand(shape, device=LAST, generator=generator)
+        torch.randn(shape, device=LAST, generator=generator)
+        torch.randint(3, shape, device=LAST, generator=generator)
+        torch.empty(shape, device=LAST).bernoulli_(generator=generator)
+    assert generator.get_offset() == 0
+
+
 def test_offsets() -> None:
     generator = torch.Generator(device=LAST).manual_seed(3)
     numbers = torch.rand(64, device=LAST, generator=generator)

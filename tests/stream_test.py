@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -310,6 +311,20 @@ def test_streams_of_other_devices_are_refused() -> None:
         with pytest.raises((RuntimeError, ValueError)):
             torch.openreg.Stream(index)
     assert torch.ones(2, device="openreg").sum().item() == 2
+
+
+@pytest.mark.parametrize("wrong", [3, "event", torch.ones(1)], ids=repr)
+def test_only_events_and_streams_are_waited_for(wrong: Any) -> None:
+    stream = torch.openreg.Stream()
+    for wait in (stream.wait_event, stream.wait_stream, stream.record_event):
+        with pytest.raises(TypeError, match="but expected"):
+            wait(wrong)
+    with pytest.raises(TypeError, match="expected an event; wait_stream waits for a stream"):
+        stream.wait_event(None)
+    with pytest.raises(TypeError, match="expected an event; wait_stream waits for a stream"):
+        stream.wait_event(torch.openreg.Stream())
+    with pytest.raises(TypeError, match="expected a stream; wait_event waits for an event"):
+        stream.wait_stream(torch.openreg.Event())
 
 
 @needs_two_devices

@@ -68,8 +68,9 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
       generator = i;
     }
   }
-  const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
-                                    operands.device(), kCpuGeneratorNumbers);
+  const PhiloxState state =
+      reserve(arguments[generator].toOptional<at::Generator>(), operands.device(),
+              self.numel() == 0 ? 0 : kCpuGeneratorNumbers);
   // Launch the kernel even if there are no elements, because it checks the dtype.
   const LaunchSite site{.name = handle.schema().name().c_str(),
                         .cost = self.numel() * kCostPerElement,

@@ -107,6 +107,9 @@ c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
       return Borrowed::borrowed(slots_[i].tensor);
     }
   }
+  // The storage has lost its memory: Tensor.untyped_storage().resize_(0).
+  TORCH_CHECK(source.storage_initialized(), "openreg: a tensor with sizes ", source.sizes(),
+              " has a storage of 0 bytes: resize the storage before using the tensor");
   add_dtype(source);
   const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
   const size_t place = find(storage);

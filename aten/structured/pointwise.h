@@ -110,7 +110,7 @@ class FastPath {
       return false;
     }
     operands_[count_++] = {&impl, 0};
-    return impl.is_contiguous() && !impl.is_neg();
+    return impl.is_contiguous() && !impl.is_neg() && impl.storage_initialized();
   }
 
   // Returns the value of a Python scalar that torch wrapped in a 0-dim CPU tensor.

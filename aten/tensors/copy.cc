@@ -136,6 +136,13 @@ void check_overlap(const at::Tensor& src, const at::Tensor& dst) {
   }
 }
 
+// Throws if the storage has lost its memory: Tensor.untyped_storage().resize_(0).
+void check_memory(const char* role, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.unsafeGetTensorImpl()->storage_initialized(), "openreg: cannot copy: the ",
+              role, " with sizes ", tensor.sizes(), " on ", tensor.device(),
+              " has a storage of 0 bytes: resize the storage first");
+}
+
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   if (is_device(dst) && is_copy_of_itself(src, dst)) {
     return dst;
@@ -145,6 +152,8 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_bloc
   if (dst.numel() == 0) {
     return dst;
   }
+  check_memory("source", src);
+  check_memory("destination", dst);
   if (!is_device(dst)) {
     TORCH_CHECK(dst.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device(),
                 ": copy to the CPU first");

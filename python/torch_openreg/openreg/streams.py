@@ -83,6 +83,12 @@ class Event(torch.Event, metaclass=_EventType):
     from_ipc_handle = InterprocessEvent.from_ipc_handle
 
 
+def _require(value: object, kind: type, expected: str) -> None:
+    """Raise if ``value`` is not a ``kind``, because torch's own methods do not check it."""
+    if not isinstance(value, kind):
+        raise TypeError(f"got {value!r}, but expected {expected}")
+
+
 class Stream(torch.Stream):
     """A queue of work on one device.
 
@@ -138,11 +144,35 @@ class Stream(torch.Stream):
         return _C.stream_priority(self.stream_id, self.device_index)
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Record ``event``, or a new event, on this stream and return the event."""
+        """Record ``event``, or a new event, on this stream and return the event.
+
+        Raises:
+            TypeError: if ``event`` is not an event.
+        """
+        if event is not None:
+            _require(event, torch.Event, "an event")
         if isinstance(event, InterprocessEvent):  # torch accepts only an exact torch.Event
             event.record(self)
             return event
         return super().record_event(event)
+
+    def wait_event(self, event: torch.Event) -> None:
+        """Make work that is queued later on this stream wait for ``event``.
+
+        Raises:
+            TypeError: if ``event`` is not an event.
+        """
+        _require(event, torch.Event, "an event; wait_stream waits for a stream")
+        super().wait_event(event)
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Make work that is queued later on this stream wait for the work now on ``stream``.
+
+        Raises:
+            TypeError: if ``stream`` is not a stream.
+        """
+        _require(stream, torch.Stream, "a stream; wait_event waits for an event")
+        super().wait_stream(stream)
 
     def __repr__(self) -> str:
         name = "default" if self.stream_id == 0 else f"{self.stream_id:#x}"
