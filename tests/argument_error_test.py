@@ -577,7 +577,7 @@ USES: dict[str, Callable[[Tensor], object]] = {
 def test_a_tensor_whose_storage_has_no_memory_is_refused(use: Callable[[Tensor], object]) -> None:
     x = ones(3)
     x.untyped_storage().resize_(0)
-    with pytest.raises(RuntimeError, match=r"storage of 0 bytes|data is not allocated|unallocated"):
+    with pytest.raises(RuntimeError, match=r"storage of (0 bytes|size 0)|unallocated"):
         use(x)
     torch.accelerator.synchronize(DEVICE)  # raises if an error is pending
     x.untyped_storage().resize_(12)
