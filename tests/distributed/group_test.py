@@ -66,15 +66,21 @@ def first_operations_in_two_threads() -> None:
     if store is None:
         store = dist.TCPStore("localhost", port[0])
     dist.destroy_process_group()
-    dist.init_process_group(
-        "occl", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=20)
-    )
-    groups = [dist.new_group(), dist.new_group()]
+    timeout = timedelta(seconds=20)
+    dist.init_process_group("occl", store=store, rank=rank, world_size=2, timeout=timeout)
+    groups = [dist.new_group(timeout=timeout), dist.new_group(timeout=timeout)]
     tensors = [ones(), ones()]
-    threads = [
-        threading.Thread(target=dist.all_reduce, args=(tensors[n],), kwargs={"group": groups[n]})
-        for n in (rank, 1 - rank)
-    ]
+    torch.openreg.synchronize()
+
+    def reduce(n: int) -> None:
+        # On one stream, the first operation that is queued would delay the other one. The ranks
+        # may queue them in different orders, and would then wait for each other.
+        stream = torch.openreg.Stream(tensors[n].device)
+        with torch.openreg.stream(stream):
+            dist.all_reduce(tensors[n], group=groups[n])
+        stream.synchronize()
+
+    threads = [threading.Thread(target=reduce, args=(n,)) for n in (rank, 1 - rank)]
     for thread in threads:
         thread.start()
         time.sleep(0.5)
